@@ -1,0 +1,1 @@
+"""From log files to rows in a database, and the command line."""

@@ -1,0 +1,1 @@
+"""The catalogue of failures, the matcher that finds them, and the masking of secrets."""

@@ -1,0 +1,1 @@
+"""Reports: SQL over what ingest stored."""
