@@ -1,0 +1,492 @@
+"""Load the encyclopedia of failures from TOML into frozen, checked objects, all problems at once.
+
+A catalogue is `failures/*.toml` (entries with their signatures and the lines that prove them) and,
+beside them, `tables/*.toml` (path classes, cause -> effect edges, code tables). This module knows
+the shape of those files and nothing of Hyperscan: listing and completion stay fast.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROLES = ("cause", "collateral", "confirmation", "context", "progress", "teardown")
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+CATEGORIES = (
+    *("hardware", "collective", "storage", "checkpoint", "config", "network", "memory"),
+    *("scheduler", "process", "launcher", "straggler", "data", "numerics", "tracking"),
+    "progress",
+)
+STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
+BASES = ("source", "log", "inference")
+SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
+
+BUILT_IN = Path(str(files("matcher") / "failures"))
+
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class Issue(NamedTuple):
+    """One problem of a catalogue: where it stands, what it is, what to do about it."""
+
+    source: str
+    id: str
+    message: str
+    help: str
+
+    def __str__(self) -> str:
+        where = f"{self.source}: {self.id}" if self.id else self.source
+        return f"{where}: {self.message}\n  help: {self.help}"
+
+
+class CatalogueError(Exception):
+    """A catalogue cannot be used; `issues` holds everything that is wrong with it."""
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        self.issues = tuple(issues)
+        super().__init__("\n".join(map(str, self.issues)))
+
+
+class Lag(NamedTuple):
+    """The capture that says how long the line's process had hung, and its unit (ms or s)."""
+
+    capture: str
+    unit: str
+
+    def microseconds(self, value: str) -> int:
+        """The lag in µs; 0 where the value is no number."""
+        try:
+            return int(float(value) * (1_000 if self.unit == "ms" else 1_000_000))
+        except (ValueError, OverflowError):
+            return 0
+
+
+class Pair(NamedTuple):
+    """What this signature completes: the beginning signature and the capture that joins them."""
+
+    begin: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """How many within how long, per what, before the lines mean anything."""
+
+    count: int
+    window_s: float
+    scope: str = "rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One pattern of a failure. `pattern` runs in Hyperscan on blocks and in `re` on one line."""
+
+    id: str
+    failure: str
+    role: str
+    pattern: str
+    match: tuple[str, ...]
+    no_match: tuple[str, ...]
+    why: str = ""
+    also: tuple[str, ...] = ()
+    fallback: bool = False
+    supersedes: tuple[str, ...] = ()
+    stream: tuple[str, ...] = ()
+    frequent: bool = False
+    lag: Lag | None = None
+    pair: Pair | None = None
+    dedupe_s: float | None = None
+    threshold: Threshold | None = None
+    points_to: str | None = None
+    follows: tuple[str, ...] = ()
+    since: str | None = None
+    until: str | None = None
+    source: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One entry of the encyclopedia: a kind of thing that goes wrong, and its symptoms."""
+
+    id: str
+    title: str
+    component: str
+    category: str
+    severity: str
+    mechanism: str
+    confirm: tuple[str, ...]
+    fix: tuple[str, ...]
+    signatures: tuple[Signature, ...]
+    tags: tuple[str, ...] = ()
+    affected: tuple[str, ...] = ()
+    verify: str = ""
+    prevention: str = ""
+    related: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+    source: str = field(default="", compare=False)
+
+
+class Edge(NamedTuple):
+    """A known cause -> effect edge between failures, with its lag window in seconds."""
+
+    cause: str
+    effect: str
+    scope: str
+    lag_lo_s: float
+    lag_hi_s: float
+    basis: str
+
+
+class PathClass(NamedTuple):
+    """A class of paths (nvme_swap, checkpoint, ...) and the pattern that tells it."""
+
+    name: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All failures, in file order. A signature's place in `signatures` is its engine number."""
+
+    failures: tuple[Failure, ...]
+    precedence: tuple[Edge, ...] = ()
+    path_classes: tuple[PathClass, ...] = ()
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """Signatures of all failures, numbered by their place."""
+        return tuple(s for failure in self.failures for s in failure.signatures)
+
+    @property
+    def by_id(self) -> dict[str, Failure]:
+        """Failures by id."""
+        return {failure.id: failure for failure in self.failures}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the parsed content (16 hex digits); where the files lie does not matter."""
+        content = [asdict(failure) for failure in self.failures]
+        for entry in content:
+            entry.pop("source")
+            for signature in entry["signatures"]:
+                signature.pop("source")
+        payload = json.dumps([content, self.precedence, self.path_classes], sort_keys=True)
+        return hashlib.sha256(payload.encode()).hexdigest()[:16]
+
+
+# Shape of the files: key -> (type, required). The type "strings" is a list of strings.
+_FAILURE_KEYS: dict[str, tuple[str, bool]] = {
+    "id": ("id", True),
+    "title": ("string", True),
+    "component": ("string", True),
+    "category": ("string", True),
+    "severity": ("string", True),
+    "tags": ("strings", False),
+    "mechanism": ("string", True),
+    "affected": ("strings", False),
+    "confirm": ("strings", True),
+    "fix": ("strings", True),
+    "verify": ("string", False),
+    "prevention": ("string", False),
+    "related": ("strings", False),
+    "references": ("strings", False),
+    "signature": ("tables", True),
+}
+_SIGNATURE_KEYS: dict[str, tuple[str, bool]] = {
+    "id": ("id", True),
+    "role": ("string", True),
+    "why": ("string", False),
+    "pattern": ("string", True),
+    "match": ("strings", True),
+    "no_match": ("strings", True),
+    "also": ("strings", False),
+    "fallback": ("boolean", False),
+    "supersedes": ("strings", False),
+    "stream": ("strings", False),
+    "frequent": ("boolean", False),
+    "lag": ("table", False),
+    "pair": ("table", False),
+    "dedupe_s": ("number", False),
+    "threshold": ("table", False),
+    "points_to": ("string", False),
+    "follows": ("strings", False),
+    "since": ("string", False),
+    "until": ("string", False),
+}
+_CLOSED: dict[str, Sequence[str]] = {
+    "role": ROLES,
+    "severity": SEVERITIES,
+    "category": CATEGORIES,
+}
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "id": (lambda v: isinstance(v, str), "a kebab-case string"),
+    "string": (lambda v: isinstance(v, str) and v != "", "a non-empty string"),
+    "strings": (
+        lambda v: isinstance(v, list) and all(isinstance(x, str) and x for x in v),
+        "a list of non-empty strings",
+    ),
+    "boolean": (lambda v: isinstance(v, bool), "true or false"),
+    "number": (lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number"),
+    "table": (lambda v: isinstance(v, dict), "a table"),
+    "tables": (
+        lambda v: isinstance(v, list) and bool(v) and all(isinstance(x, dict) for x in v),
+        "one or more tables",
+    ),
+}
+
+
+def load(*directories: Path) -> Catalogue:
+    """The catalogue of these directories together; without any, the built-in one.
+
+    Raises CatalogueError with every problem found in the shape of the files. Patterns are compiled
+    by the engine, examples are run by `matcher.check`.
+    """
+    issues: list[Issue] = []
+    failures: list[Failure] = []
+    edges: list[Edge] = []
+    classes: list[PathClass] = []
+    for directory in directories or (BUILT_IN,):
+        entries = sorted(directory.glob("*.toml"))
+        if not entries:
+            issues.append(
+                Issue(
+                    str(directory),
+                    "",
+                    "no catalogue files",
+                    "name a directory that holds *.toml files with [[failure]] entries",
+                )
+            )
+        for path in entries:
+            failures += _read_failures(path, issues)
+        tables = directory.parent / "tables" if directory == BUILT_IN else directory / "tables"
+        edges += _read_edges(tables / "precedence.toml", issues)
+        classes += _read_path_classes(tables / "path_class.toml", issues)
+    _check_references(failures, edges, issues)
+    if issues:
+        raise CatalogueError(issues)
+    return Catalogue(tuple(failures), tuple(edges), tuple(classes))
+
+
+def _read_toml(path: Path, issues: list[Issue]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        issues.append(Issue(path.name, "", f"not valid TOML: {error}", "mend it at that place"))
+    except OSError as error:
+        issues.append(
+            Issue(path.name, "", f"cannot be read: {error.strerror}", "check the file's rights")
+        )
+    return {}
+
+
+def _read_failures(path: Path, issues: list[Issue]) -> Iterator[Failure]:
+    document = _read_toml(path, issues)
+    for key in document.keys() - {"failure"}:
+        issues.append(Issue(path.name, "", f"unknown table '{key}'", "entries are [[failure]]"))
+    entries = document.get("failure", [])
+    if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):
+        issues.append(Issue(path.name, "", "'failure' is not a list", "write [[failure]]"))
+        return
+    for number, entry in enumerate(entries, 1):
+        name = entry.get("id") if isinstance(entry.get("id"), str) else f"entry {number}"
+        before = len(issues)
+        _check_keys(entry, _FAILURE_KEYS, path.name, str(name), issues)
+        for child in entry.get("signature", []) if len(issues) == before else ():
+            label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
+            _check_keys(child, _SIGNATURE_KEYS, path.name, str(label), issues)
+            _check_tables(child, path.name, str(label), issues)
+        if len(issues) == before:
+            yield _failure(entry, path.name)
+
+
+def _check_keys(
+    entry: Mapping[str, Any],
+    keys: Mapping[str, tuple[str, bool]],
+    source: str,
+    name: str,
+    issues: list[Issue],
+) -> None:
+    for key in entry.keys() - keys.keys():
+        near = difflib.get_close_matches(key, keys, 1)
+        issues.append(
+            Issue(
+                source,
+                name,
+                f"unknown key '{key}'",
+                f"did you mean '{near[0]}'?" if near else f"known keys: {', '.join(keys)}",
+            )
+        )
+    for key, (kind, required) in keys.items():
+        if key not in entry:
+            if required:
+                issues.append(Issue(source, name, f"'{key}' is missing", f"add {key} = ..."))
+            continue
+        value = entry[key]
+        valid, wanted = _TYPES[kind]
+        if not valid(value):
+            issues.append(Issue(source, name, f"'{key}' is {value!r}", f"give {wanted}"))
+        elif kind == "id" and not _ID.fullmatch(value):
+            issues.append(
+                Issue(source, name, f"id {value!r} is not kebab-case", "use a-z, 0-9 and single -")
+            )
+        elif required and value == []:
+            issues.append(Issue(source, name, f"'{key}' is empty", "give at least one"))
+        if key in _CLOSED and isinstance(value, str) and value not in _CLOSED[key]:
+            issues.append(
+                Issue(source, name, f"{key} {value!r} is unknown", f"one of {list(_CLOSED[key])}")
+            )
+
+
+def _check_tables(entry: Mapping[str, Any], source: str, name: str, issues: list[Issue]) -> None:
+    for stream in entry.get("stream", ()):
+        if stream not in STREAMS:
+            issues.append(
+                Issue(source, name, f"stream {stream!r} is unknown", f"one of {list(STREAMS)}")
+            )
+    for key, shape, example in (
+        ("lag", Lag, 'lag = { capture = "ran_ms", unit = "ms" }'),
+        ("pair", Pair, 'pair = { begin = "signature-id", key = "step" }'),
+        ("threshold", Threshold, 'threshold = { count = 20, window_s = 600, scope = "rank" }'),
+    ):
+        if isinstance(entry.get(key), dict):
+            try:
+                made = shape(**entry[key])
+            except TypeError:
+                made = None
+            if made is None or (isinstance(made, Lag) and made.unit not in ("ms", "s")):
+                issues.append(Issue(source, name, f"'{key}' is {entry[key]!r}", f"like {example}"))
+
+
+def _failure(entry: Mapping[str, Any], source: str) -> Failure:
+    signatures = tuple(
+        Signature(
+            failure=entry["id"],
+            source=source,
+            **{
+                key: {"lag": Lag, "pair": Pair, "threshold": Threshold}[key](**value)
+                if isinstance(value, dict)
+                else _freeze(value)
+                for key, value in child.items()
+            },
+        )
+        for child in entry["signature"]
+    )
+    rest = {key: _freeze(value) for key, value in entry.items() if key != "signature"}
+    return Failure(signatures=signatures, source=source, **rest)
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _rows(path: Path, key: str, issues: list[Issue]) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for row in _read_toml(path, issues).get(key, []):
+            yield row if isinstance(row, dict) else {}
+
+
+def _read_edges(path: Path, issues: list[Issue]) -> Iterator[Edge]:
+    for row in _rows(path, "edge", issues):
+        try:
+            low, high = row["lag_s"]
+            edge = Edge(row["cause"], row["effect"], row["scope"], low, high, row["basis"])
+        except (KeyError, TypeError, ValueError):
+            issues.append(
+                Issue(
+                    path.name,
+                    str(row.get("cause", "")),
+                    "incomplete edge",
+                    "give cause, effect, scope, lag_s = [low, high], basis",
+                )
+            )
+            continue
+        for value, closed in ((edge.scope, SCOPES), (edge.basis, BASES)):
+            if value not in closed:
+                issues.append(
+                    Issue(path.name, edge.cause, f"{value!r} is unknown", f"one of {list(closed)}")
+                )
+        yield edge
+
+
+def _read_path_classes(path: Path, issues: list[Issue]) -> Iterator[PathClass]:
+    for row in _rows(path, "path_class", issues):
+        try:
+            re.compile(row["pattern"].encode())
+            yield PathClass(row["name"], row["pattern"])
+        except (KeyError, AttributeError, re.error) as error:
+            issues.append(
+                Issue(
+                    path.name,
+                    str(row.get("name", "")),
+                    f"bad path class: {error}",
+                    "give name and a pattern that `re` compiles",
+                )
+            )
+
+
+def _check_references(
+    failures: Iterable[Failure], edges: Iterable[Edge], issues: list[Issue]
+) -> None:
+    seen: dict[str, str] = {}
+    signatures: dict[str, Signature] = {}
+    failures = list(failures)
+    for failure in failures:
+        if failure.id in seen:
+            issues.append(
+                Issue(
+                    failure.source,
+                    failure.id,
+                    f"failure id also in {seen[failure.id]}",
+                    "ids are unique over all catalogue files: rename one",
+                )
+            )
+        seen[failure.id] = failure.source
+        for signature in failure.signatures:
+            if signature.id in signatures:
+                issues.append(
+                    Issue(
+                        signature.source,
+                        signature.id,
+                        f"signature id also in {signatures[signature.id].source}",
+                        "ids are unique over all catalogue files: rename one",
+                    )
+                )
+            signatures[signature.id] = signature
+    for failure in failures:
+        for related in failure.related:
+            if related not in seen:
+                issues.append(_dangling(failure.source, failure.id, "related", related, seen))
+        for signature in failure.signatures:
+            pair = (signature.pair.begin,) if signature.pair else ()
+            for key, ids in (
+                ("also", signature.also),
+                ("supersedes", signature.supersedes),
+                ("pair", pair),
+            ):
+                for other in ids:
+                    if other not in signatures:
+                        issues.append(
+                            _dangling(signature.source, signature.id, key, other, signatures)
+                        )
+    for edge in edges:
+        for end in (edge.cause, edge.effect):
+            if end not in seen:
+                issues.append(_dangling("precedence.toml", edge.cause, "edge", end, seen))
+
+
+def _dangling(source: str, name: str, key: str, other: str, known: Iterable[str]) -> Issue:
+    near = difflib.get_close_matches(other, list(known), 1)
+    return Issue(
+        source,
+        name,
+        f"{key} names '{other}', which does not exist",
+        f"did you mean '{near[0]}'?" if near else "name an existing id or drop it",
+    )

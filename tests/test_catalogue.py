@@ -1,0 +1,180 @@
+"""The shape of catalogue files, and the built-in catalogue against its own examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matcher.catalogue import CatalogueError, load
+from matcher.check import check
+
+ENTRY = """
+[[failure]]
+id = "disk-gone"
+title = "t"
+component = "c"
+category = "storage"
+severity = "high"
+mechanism = "m"
+confirm = ["c"]
+fix = ["f"]
+  [[failure.signature]]
+  id = "disk-gone-line"
+  role = "cause"
+  pattern = 'disk (?P<disk>\\w{1,9}) gone'
+  match = ["disk sda gone"]
+  no_match = ["disk sda here"]
+"""
+
+
+def problems(directory: Path, *texts: str) -> list[str]:
+    for number, text in enumerate(texts):
+        (directory / f"{number}.toml").write_text(text)
+    try:
+        found = check(load(directory))
+    except CatalogueError as error:
+        found = list(error.issues)
+    return [f"{issue.source}: {issue.id}: {issue.message}" for issue in found]
+
+
+def test_sound_catalogue_has_no_problems(tmp_path: Path) -> None:
+    assert problems(tmp_path, ENTRY) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('title = "t"\n', "", "0.toml: disk-gone: 'title' is missing"),
+        ('title = "t"', 'titel = "t"\ntitle = "t"', "0.toml: disk-gone: unknown key 'titel'"),
+        ('"high"', '"fatal"', "0.toml: disk-gone: severity 'fatal' is unknown"),
+        ('"cause"', '"root"', "0.toml: disk-gone-line: role 'root' is unknown"),
+        (
+            '"disk-gone"',
+            '"Disk"',
+            "0.toml: disk-gone: id 'Disk' is not kebab-case".replace("disk-gone", "Disk"),
+        ),
+        ('["f"]', "[]", "0.toml: disk-gone: 'fix' is empty"),
+        ('["f"]', '"f"', "0.toml: disk-gone: 'fix' is 'f'"),
+        (
+            "no_match",
+            'also = ["nobody"]\n  no_match',
+            "0.toml: disk-gone-line: also names 'nobody', which does not exist",
+        ),
+        (
+            "no_match",
+            'lag = { capture = "x" }\n  no_match',
+            "0.toml: disk-gone-line: 'lag' is {'capture': 'x'}",
+        ),
+        (
+            "no_match",
+            'stream = ["net"]\n  no_match',
+            "0.toml: disk-gone-line: stream 'net' is unknown",
+        ),
+        (
+            "fix =",
+            'related = ["nobody"]\nfix =',
+            "0.toml: disk-gone: related names 'nobody', which does not exist",
+        ),
+        ("[[failure]]", "[[failures]]", "0.toml: : unknown table 'failures'"),
+        ("gone'", "gone.*'", "0.toml: disk-gone-line: the pattern ends in an open repeat"),
+        (
+            "'disk (?P<disk>\\w{1,9}) gone'",
+            "'(?P<disk>a)?b?'",
+            "0.toml: disk-gone-line: the pattern matches an empty line",
+        ),
+        (
+            "'disk (?P<disk>\\w{1,9}) gone'",
+            "'s[a-z] (?P<disk>da)'",
+            "0.toml: disk-gone-line: no literal of 4 bytes or more",
+        ),
+        ("gone'", "(?=gone)gone'", "0.toml: disk-gone-line: hyperscan refuses the pattern"),
+        (" gone'", " (gone'", "0.toml: disk-gone-line: python's re refuses the pattern"),
+        (
+            '["disk sda gone"]',
+            '["disk sda went"]',
+            "0.toml: disk-gone-line: a match line hits nothing instead of ['disk-gone-line']",
+        ),
+        (
+            '["disk sda here"]',
+            '["disk sdb gone too"]',
+            "0.toml: disk-gone-line: a no_match line is hit",
+        ),
+        (
+            "gone'",
+            "gone( to (?P<where>\\w{1,9}))?'",
+            "0.toml: disk-gone-line: no match line fills the group 'where'",
+        ),
+    ],
+)
+def test_problem_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    assert old in ENTRY
+    found = problems(tmp_path, ENTRY.replace(old, new, 1))
+    assert any(one.startswith(problem) or problem in one for one in found), found
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    twice = problems(tmp_path, ENTRY, ENTRY, "not toml [", ENTRY.replace('fix = ["f"]', ""))
+    assert [one.split(":")[0] for one in twice] == ["2.toml", "3.toml", "1.toml", "1.toml"]
+
+
+def test_empty_directory_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match="no catalogue files"):
+        load(tmp_path)
+
+
+def test_user_catalogue_adds_to_the_built_in_one(tmp_path: Path) -> None:
+    from matcher.catalogue import BUILT_IN
+
+    (tmp_path / "mine.toml").write_text(ENTRY)
+    both = load(BUILT_IN, tmp_path)
+    assert {"disk-gone", "disk-full"} <= both.by_id.keys()
+    assert both.digest != load().digest
+
+
+def test_digest_is_of_the_content(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "x.toml").write_text(ENTRY)
+    (tmp_path / "b" / "y.toml").write_text("# a comment\n" + ENTRY)
+    assert load(tmp_path / "a").digest == load(tmp_path / "b").digest
+
+
+KINDS = """
+nvme-offload-checkpoint-race checkpoint-dir-race checkpoint-rename-race checkpoint-rotation-race
+checkpoint-incomplete checkpoint-truncated checkpoint-corrupt checkpoint-download-failed
+slow-checkpoint-save slow-checkpoint-read nvme-swap-file-truncated deepspeed-aio-integer-overflow
+swap-file-name-too-long disk-full disk-quota-exceeded nfs-deadlock nfs-stale-file-handle
+object-store-throttled gpu-hardware-error gpu-ecc-uncorrectable gpu-fallen-off-bus gsp-rpc-timeout
+nvlink-link-down fabric-manager-restarted driver-library-mismatch cuda-illegal-instruction gpu-oom
+index-out-of-bounds ib-link-flap roce-gid-misconfigured silent-data-corruption nan-gradient
+loss-scale-underflow suspected-bad-node host-oom shm-too-small memlock-limit process-limit fd-limit
+pod-evicted-ephemeral-storage rendezvous-dns-failure port-in-use stale-rendezvous-store
+nccl-init-timeout ucx-missing-cuda-support hub-rate-limited rank0-preprocess-timeout
+collective-desync collective-shape-mismatch stalled-rank straggler python-exception
+teardown-collective-hang teardown-race wandb-init-hang wandb-service-died tensorboard-writer-failed
+log-tailer-decode-error launcher-sighup sibling-process-crash
+assertion-error barrier-timeout broken-pipe checkpoint-file-not-found checkpoint-save-failed
+connection-refused cuda-contained cuda-device-side-assert cuda-free-failed
+cuda-illegal-memory-access cuda-init-error cuda-invalid-device-ordinal cuda-nvlink-uncorrectable
+dataloader-worker-exited dataloader-worker-killed device-side-assert engine-core-init-failed
+exit-133 exit-137 file-not-found-in-cleanup flight-recorder-dump gloo-connection-closed hung-task
+ib-completion-error jax-coordination-error jax-peer-terminated job-preempted launcher-child-failed
+leaked-semaphores loss-spike missing-log-lines nan-loss nccl-internal-error nccl-proxy-error
+nccl-remote-error nccl-system-error nccl-timeout nccl-unhandled-cuda-error
+nccl-unique-id-socket-timeout nixl-backend-error node-lost nvlink-nonfatal-xid-145
+object-store-invalid-region pdsh-exit pin-memory-thread-exited process-killed-by-launcher
+process-sigabrt process-sigbus process-sighup process-sigkill process-sigterm rank-hang
+ray-actor-died rendezvous-connection-error rendezvous-timeout rerun-exit-16 rerun-exit-17
+rerun-state-restore-bug slurm-step-cancelled slurm-time-limit srun-exit stalled-ops
+store-barrier-timeout tcpstore-connection-lost throughput-drop torch-save-unexpected-pos
+torchelastic-child-failed worker-group-failed xid-137 xid-45
+""".split()
+
+
+def test_built_in_catalogue_is_sound() -> None:
+    assert [str(issue) for issue in check(load())] == []
+
+
+def test_built_in_catalogue_has_every_kind() -> None:
+    assert sorted(set(KINDS) - load().by_id.keys()) == []
