@@ -1,0 +1,5 @@
+"""`python -m ingest` is `firstfault`."""
+
+from ingest.cli import main
+
+main()

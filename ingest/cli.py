@@ -1,0 +1,557 @@
+"""The commands: turn what was typed into calls, and errors into exit codes; no logic of its own.
+
+The composition root, and the only module that sees both `ingest` and `queries`. Heavy imports stay
+inside command bodies, so that `--help` and completion answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from ingest.pipeline import Progress, Summary
+    from ingest.store import Store
+    from matcher.mask import Level
+    from queries.report import Report, Result
+
+
+class _Commands(TyperGroup):
+    """Maps our errors to exit code 2 in one place, for `main` and for tests alike."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; print an error as one message, end quietly on a closed pipe."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted; run the same command again to finish", err=True)
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if type(error).__name__ not in _USER_ERRORS:
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from None
+
+
+# By name: their modules are heavy, and this runs before any of them is needed.
+_USER_ERRORS = frozenset(
+    {"CatalogueError", "DiscoverError", "LayoutError", "ReportError", "StoreError", "UsageError"}
+)
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Find what failed first in the archived logs of a training fleet, and ask why in SQL.",
+    epilog="Exit codes: 0 done; 1 some inputs failed or a check found problems; 2 usage, "
+    "catalogue, report or database error; 130 interrupted.",
+)
+failures_app = typer.Typer(no_args_is_help=True, help="The encyclopedia of failures.")
+app.add_typer(failures_app, name="failures", rich_help_panel="Catalogue")
+
+DEFAULT_DB = Path("firstfault.duckdb")
+
+
+class Format(StrEnum):
+    """Forms of a result."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    parquet = "parquet"
+    markdown = "markdown"
+    html = "html"
+
+
+class MaskLevel(StrEnum):
+    """How much is masked before it is stored."""
+
+    default = "default"
+    strict = "strict"
+
+    @property
+    def level(self) -> Level:
+        """The level's name as the masker knows it."""
+        return "strict" if self is MaskLevel.strict else "default"
+
+
+class Metrics(StrEnum):
+    """How many of the lines that every step prints become rows."""
+
+    off = "off"
+    sampled = "sampled"
+    full = "full"
+
+
+Paths = Annotated[
+    list[str], typer.Argument(help="Files, directories, archives, globs, or - for stdin.")
+]
+Db = Annotated[
+    Path,
+    typer.Option(
+        "--db", envvar="FIRSTFAULT_DB", help="The DuckDB database.", rich_help_panel="Store"
+    ),
+]
+Cluster = Annotated[str | None, typer.Option(help="Cluster that the files belong to.")]
+Layout = Annotated[
+    str | None,
+    typer.Option(help="What the paths say, such as '{cluster}/{job}/{host}/rank_{rank}.log'."),
+]
+Tz = Annotated[str, typer.Option("--tz", help="Zone of times that name none.")]
+CatalogueDir = Annotated[
+    Path | None, typer.Option("--catalogue", help="Directory of failures to add.")
+]
+OnlyCatalogue = Annotated[
+    Path | None, typer.Option("--only-catalogue", help="Directory of failures to use alone.")
+]
+EveryMatch = Annotated[bool, typer.Option("--every-match", help="A row a match: fold nothing.")]
+MetricsOption = Annotated[Metrics, typer.Option(help="Lines that every step prints.")]
+MaskOption = Annotated[MaskLevel, typer.Option(help="What to mask before it is stored.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Form of the result.")]
+Parameters = Annotated[
+    list[str] | None, typer.Option("-p", "--parameter", help="KEY=VALUE of the report; repeatable.")
+]
+
+
+@app.command(rich_help_panel="Ingest")
+def ingest(
+    paths: Paths,
+    db: Db = DEFAULT_DB,
+    cluster: Cluster = None,
+    layout: Layout = None,
+    tz: Tz = "UTC",
+    since: Annotated[
+        str | None, typer.Option(help="Leave out files last written before this time.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes; 0 is one a core.", show_default="cores")
+    ] = 0,
+    catalogue: CatalogueDir = None,
+    only_catalogue: OnlyCatalogue = None,
+    metrics: MetricsOption = Metrics.off,
+    every_match: EveryMatch = False,
+    mask: MaskOption = MaskLevel.default,
+    rescan: Annotated[bool, typer.Option("--rescan", help="Read unchanged files again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Scan logs into the database. Unchanged files are skipped, changed ones replaced."""
+    from ingest import pipeline
+
+    plan = pipeline.plan(
+        paths,
+        cluster=cluster,
+        layout=layout,
+        tz=tz,
+        since=since,
+        workers=workers,
+        catalogues=_catalogues(catalogue, only_catalogue),
+        metrics=metrics.value,
+        every_match=every_match,
+        mask=mask.level,
+        rescan=rescan,
+    )
+    with _store(db) as store, _progress() as progress:
+        summary = pipeline.ingest(store, plan, progress)
+    _tell(summary, as_json)
+    raise typer.Exit(1 if summary.failed else 0)
+
+
+@app.command(rich_help_panel="Ingest")
+def scan(
+    paths: Paths,
+    cluster: Cluster = None,
+    layout: Layout = None,
+    tz: Tz = "UTC",
+    catalogue: CatalogueDir = None,
+    only_catalogue: OnlyCatalogue = None,
+    metrics: MetricsOption = Metrics.off,
+    every_match: EveryMatch = False,
+    mask: MaskOption = MaskLevel.default,
+    as_json: Json = False,
+) -> None:
+    """Print the events of logs as they are found; no database."""
+    from ingest import pipeline
+    from queries import render
+
+    plan = pipeline.plan(
+        paths,
+        cluster=cluster,
+        layout=layout,
+        tz=tz,
+        workers=1,
+        catalogues=_catalogues(catalogue, only_catalogue),
+        metrics=metrics.value,
+        every_match=every_match,
+        mask=mask.level,
+    )
+    failed = 0
+    for rows in pipeline.results(plan):
+        paths_ = {row["file_id"]: row["path"] for row in rows.files}
+        for row in rows.files:
+            if row["status"] in ("failed", "truncated"):
+                failed += 1
+                typer.echo(str(row["error"]), err=True)
+        for batch in rows.events:
+            for event in batch.to_pylist():
+                event["path"] = paths_[event["file_id"]]
+                typer.echo(render.event_json(event) if as_json else render.event_line(event))
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command(rich_help_panel="Report")
+def report(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Which report, or all; without a name they are listed.",
+            autocompletion=lambda incomplete: _complete_reports(incomplete),
+        ),
+    ] = None,
+    db: Db = DEFAULT_DB,
+    parameters: Parameters = None,
+    format_: FormatOption = Format.table,
+    output: Output = None,
+    fail_if_rows: Annotated[
+        bool, typer.Option("--fail-if-rows", help="Exit 1 if the report has rows.")
+    ] = False,
+) -> None:
+    """Run a report on the database."""
+    from queries import report as reports
+
+    if name is None:
+        for one in reports.all_reports():
+            typer.echo(f"{one.name:<16} {one.title}")
+        return
+    chosen = reports.all_reports() if name == "all" else [reports.load(name)]
+    results = _run(db, chosen, _arguments(parameters), lenient=name == "all")
+    _emit(results, format_, output)
+    raise typer.Exit(1 if fail_if_rows and any(r.table.num_rows for r in results) else 0)
+
+
+@app.command(rich_help_panel="Report")
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT over the tables of `firstfault schema`.")],
+    db: Db = DEFAULT_DB,
+    format_: FormatOption = Format.table,
+    output: Output = None,
+) -> None:
+    """Ask the database in SQL, read only."""
+    from ingest import schema
+    from queries import report as reports
+
+    with reports.connect(db, ddl=schema.ddl()) as connection:
+        result = reports.query(connection, query)
+    _emit([result], format_, output)
+
+
+@failures_app.command("list")
+def failures_list(
+    component: Annotated[str | None, typer.Option(help="Only this component.")] = None,
+    as_json: Json = False,
+    catalogue: CatalogueDir = None,
+) -> None:
+    """List the failures that firstfault knows."""
+    from matcher import catalogue as catalogues
+    from queries import render
+
+    chosen = [
+        failure
+        for failure in catalogues.load(*_catalogues(catalogue, None)).failures
+        if component in (None, failure.component)
+    ]
+    typer.echo(render.failures_json(chosen) if as_json else render.failures_list(chosen))
+
+
+@failures_app.command("show")
+def failures_show(
+    id_: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A failure.",
+            autocompletion=lambda incomplete: _complete_failures(incomplete),
+        ),
+    ],
+    as_json: Json = False,
+    catalogue: CatalogueDir = None,
+) -> None:
+    """Show a failure: how to confirm, fix and verify it, and why it happens."""
+    import difflib
+
+    from matcher import catalogue as catalogues
+    from queries import render
+
+    known = catalogues.load(*_catalogues(catalogue, None)).by_id
+    if id_ not in known:
+        near = difflib.get_close_matches(id_, known, 1)
+        hint = f"did you mean '{near[0]}'?" if near else "see `firstfault failures list`"
+        raise UsageError(f"no failure '{id_}': {hint}")
+    typer.echo(render.failures_json([known[id_]]) if as_json else render.failure_page(known[id_]))
+
+
+@failures_app.command("check")
+def failures_check(
+    directory: Annotated[Path | None, typer.Argument(help="A catalogue of your own.")] = None,
+) -> None:
+    """Run every check on the catalogue: shape, patterns, examples."""
+    from matcher import catalogue as catalogues
+    from matcher import check
+
+    try:
+        loaded = catalogues.load(*([directory] if directory else []))
+        issues = check.check(loaded)
+    except catalogues.CatalogueError as error:
+        issues = list(error.issues)
+    for issue in issues:
+        typer.echo(str(issue))
+    if not issues:
+        typer.echo(f"{len(loaded.failures)} failures, {len(loaded.signatures)} signatures: sound")
+    raise typer.Exit(1 if issues else 0)
+
+
+@app.command(rich_help_panel="Tune")
+def generate(
+    directory: Annotated[Path, typer.Argument(help="Where to write the fleet.")],
+    bytes_: Annotated[int, typer.Option("--bytes", help="About how much text.")] = 32_000_000,
+    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
+    codec: Annotated[str, typer.Option(help="mixed, none, gzip, zstd, bz2, xz or lz4.")] = "mixed",
+    runs: Annotated[int | None, typer.Option(help="How many runs.")] = None,
+) -> None:
+    """Write a made-up fleet with planted failures and their truth (truth.json)."""
+    from ingest import fleet
+
+    truth = fleet.generate(directory, bytes_=bytes_, seed=seed, codec=codec, runs=runs)
+    typer.echo(f"{directory}: {truth.files} files, {truth.bytes:,} bytes, truth.json")
+
+
+@app.command(rich_help_panel="Start here")
+def demo(
+    directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("demo"),
+) -> None:
+    """Make a small fleet, ingest it, print reports, write report.html."""
+    from ingest import fleet, pipeline
+    from queries import render
+    from queries import report as reports
+
+    logs, db, page = directory / "logs", directory / "fleet.duckdb", directory / "report.html"
+    typer.echo(f"1. a made-up fleet with planted failures in {logs}")
+    fleet.generate(logs, bytes_=32_000_000, seed=1, codec="mixed", runs=None)
+    typer.echo(f"2. firstfault ingest {logs} --db {db}")
+    with _store(db) as store, _progress() as progress:
+        summary = pipeline.ingest(store, pipeline.plan([str(logs)]), progress)
+    _tell(summary, as_json=False)
+    results = _run(db, reports.all_reports(), {}, lenient=True)
+    by_name = {result.report.name: result for result in results}
+    shown = [
+        ("3. firstfault report coverage", by_name["coverage"]),
+        ("4. firstfault report first-failure: one run", _one_run(by_name["first-failure"])),
+        ("5. firstfault report co-occurrence", by_name["co-occurrence"]),
+    ]
+    for title, result in shown:
+        typer.echo(f"\n{title}")
+        _emit([result], Format.table, None)
+    render.write(page, render.render(results, Format.html.value))
+    typer.echo(f"\nall reports: {page}")
+
+
+@app.command(rich_help_panel="Report")
+def schema(as_json: Json = False) -> None:
+    """Print the tables and columns of the database."""
+    import json
+
+    from ingest import schema as tables
+
+    rows = tables.dictionary()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = None
+    for row in rows:
+        if row["table"] != table:
+            table = row["table"]
+            typer.echo(f"\n{table}")
+        typer.echo(f"  {row['column']:<18} {row['type']:<22} {row['description']}")
+
+
+@app.command(rich_help_panel="Tune")
+def bench(
+    path: Annotated[str | None, typer.Argument(help="Your own logs.")] = None,
+    as_json: Json = False,
+    catalogue: CatalogueDir = None,
+) -> None:
+    """Measure the matcher and the whole path from file to rows."""
+    import json
+
+    from ingest import pipeline
+
+    figures = pipeline.measure(path, _catalogues(catalogue, None))
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    for key, value in figures.items():
+        typer.echo(f"{key:<24} {value:,.3f}" if isinstance(value, float) else f"{key:<24} {value}")
+
+
+@app.command(rich_help_panel="Tune")
+def version() -> None:
+    """Print the version."""
+    import importlib.metadata
+
+    typer.echo(f"firstfault {importlib.metadata.version('firstfault')}")
+
+
+class UsageError(Exception):
+    """What was typed makes no sense; the message says what would."""
+
+
+def _catalogues(extra: Path | None, only: Path | None) -> list[Path]:
+    from matcher.catalogue import BUILT_IN
+
+    if extra and only:
+        raise UsageError("--catalogue adds and --only-catalogue replaces: give one of them")
+    return [only] if only else [BUILT_IN, extra] if extra else [BUILT_IN]
+
+
+@contextmanager
+def _store(path: Path) -> Iterator[Store]:
+    from ingest.store import Store
+    from queries import report as reports
+
+    with Store(path, reports.views()) as store:
+        yield store
+
+
+def _run(
+    db: Path, chosen: list[Report], arguments: dict[str, str], *, lenient: bool
+) -> list[Result]:
+    from ingest import schema as tables
+    from queries import report as reports
+
+    with reports.connect(db, ddl=tables.ddl()) as connection:
+        return [
+            reports.run(
+                connection,
+                one,
+                {k: v for k, v in arguments.items() if not lenient or k in one.parameters},
+            )
+            for one in chosen
+        ]
+
+
+def _arguments(parameters: list[str] | None) -> dict[str, str]:
+    arguments: dict[str, str] = {}
+    for parameter in parameters or []:
+        key, equals, value = parameter.partition("=")
+        if not equals:
+            raise UsageError(f"-p {parameter}: write -p KEY=VALUE")
+        arguments[key.strip()] = value
+    return arguments
+
+
+def _emit(results: list[Result], format_: Format, output: Path | None) -> None:
+    from queries import render
+
+    rendered = render.render(results, format_.value)
+    if output:
+        render.write(output, rendered)
+    elif isinstance(rendered, bytes):
+        sys.stdout.buffer.write(rendered)
+        sys.stdout.buffer.flush()
+    else:
+        typer.echo(rendered, nl=not rendered.endswith("\n"))
+
+
+def _one_run(result: Result) -> Result:
+    """The report's first row alone."""
+    return result._replace(table=result.table.slice(0, 1))
+
+
+def _tell(summary: Summary, as_json: bool) -> None:
+    """The summary, to stdout as JSON or to stderr as text."""
+    import json
+
+    if as_json:
+        typer.echo(json.dumps(summary._asdict()))
+    else:
+        typer.echo(summary.text(), err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Progress on stderr where that is a terminal; silence elsewhere."""
+    from ingest.pipeline import Progress
+
+    if not sys.stderr.isatty():
+        yield Progress()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[events]:,} events"),
+        TextColumn("{task.fields[files]} files"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("scanning", total=None, events=0, files=0)
+
+        class Shown(Progress):
+            def update(self, **state: int) -> None:
+                bar.update(
+                    task,
+                    total=state["total"] or None,
+                    completed=state["done"],
+                    events=state["events"],
+                    files=state["files"],
+                )
+
+        yield Shown()
+
+
+def _complete_reports(incomplete: str) -> list[str]:
+    from queries import report as reports
+
+    return [name for name in (*reports.names(), "all") if name.startswith(incomplete)]
+
+
+def _complete_failures(incomplete: str) -> list[tuple[str, str]]:
+    from matcher import catalogue as catalogues
+
+    return [
+        (failure.id, failure.title)
+        for failure in catalogues.load().failures
+        if failure.id.startswith(incomplete)
+    ]
+
+
+def main() -> None:
+    """Entry point of `firstfault`."""
+    app(prog_name="firstfault")

@@ -1,0 +1,580 @@
+"""Run files through workers into a store, in bounded memory, and say what came of it.
+
+One path from bytes to rows: sources -> blocks -> hits -> rows, in a worker; files -> transaction,
+in the one process that writes. A file that fails is a row with its reason, never an exception.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+
+from ingest import blocks, executors, files, headers, records, schema
+from ingest.files import LogFile, Source
+from ingest.records import Options, Rules
+from ingest.store import Identity, Rows, Store
+from matcher import engine
+from matcher.catalogue import BUILT_IN, Catalogue, load
+from matcher.mask import Level, Masker
+
+# A transaction takes about this much: 256 files of 50 KB cost 0.18 ms each, one alone 3.2 ms.
+TRANSACTION_FILES, TRANSACTION_ROWS, TRANSACTION_SECONDS = 256, 200_000, 2.0
+JOB_BYTES, JOB_FILES = 64 << 20, 50  # a task is worth its overhead from about here
+BATCH_ROWS = 16_384
+SPOOL_BATCHES = 4  # more batches of one job than this go through a file, not a pipe
+
+
+class UsageError(Exception):
+    """What was asked for makes no sense; the message says what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to read, and how; see `plan`."""
+
+    paths: tuple[str, ...]
+    cluster: str | None
+    layout: str | None
+    tz: str
+    zones: Mapping[str, str | None]
+    since_us: int | None
+    workers: int
+    catalogues: tuple[Path, ...]
+    metrics: str
+    every_match: bool
+    mask: Level
+    rescan: bool
+    block_bytes: int
+
+    @property
+    def options(self) -> Options:
+        """What recording needs of the plan."""
+        return Options(every_match=self.every_match, metrics=self.metrics)
+
+    def zone(self, cluster: str | None) -> ZoneInfo:
+        """The zone of times that name none, for files of this cluster."""
+        return ZoneInfo(self.zones.get(cluster or "") or self.tz)
+
+    def sources(self) -> Iterator[Source]:
+        """What there is to read."""
+        return files.discover(
+            self.paths, cluster=self.cluster, layout=self.layout, clusters=frozenset(self.zones)
+        )
+
+    def digest(self, catalogue: Catalogue) -> str:
+        """Digest of all that decides what a file's rows are, beside its bytes."""
+        rest = (
+            self.layout,
+            self.tz,
+            sorted(map(str, self.zones.items())),
+            self.metrics,
+            self.every_match,
+            self.mask,
+            _version(),
+        )
+        return f"{catalogue.digest}-{hashlib.sha256(repr(rest).encode()).hexdigest()[:8]}"
+
+
+def plan(
+    paths: Sequence[str],
+    *,
+    cluster: str | None = None,
+    layout: str | None = None,
+    tz: str = "UTC",
+    since: str | None = None,
+    workers: int = 0,
+    catalogues: Sequence[Path] = (),
+    metrics: str = "off",
+    every_match: bool = False,
+    mask: Level = "default",
+    rescan: bool = False,
+    block_bytes: int = blocks.BLOCK_BYTES,
+) -> Plan:
+    """A checked plan. Raises UsageError for a zone or time that does not exist.
+
+    Names and zones of clusters come from `firstfault.toml` in the working directory and in the
+    directories among the paths: `[clusters.NAME]` with `tz = "..."`; the paths have the last word.
+    """
+    _check_zone(tz, f"--tz {tz}")
+    zones: dict[str, str | None] = {}
+    for directory in (".", *(path for path in paths if Path(path).is_dir())):
+        zones |= _zones(Path(directory) / CONFIG_NAME)
+    since_us = None
+    if since is not None:
+        try:
+            moment = datetime.fromisoformat(since)
+        except ValueError:
+            raise UsageError(f"--since {since}: give an ISO time such as 2026-09-01") from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(tz))
+        since_us = int(moment.timestamp() * 1_000_000)
+    return Plan(
+        paths=tuple(paths),
+        cluster=cluster,
+        layout=layout,
+        tz=tz,
+        zones=zones,
+        since_us=since_us,
+        workers=workers or len(os.sched_getaffinity(0)),
+        catalogues=tuple(catalogues) or (BUILT_IN,),
+        metrics=metrics,
+        every_match=every_match,
+        mask=mask,
+        rescan=rescan,
+        block_bytes=block_bytes,
+    )
+
+
+CONFIG_NAME = "firstfault.toml"
+
+
+def _zones(path: Path) -> dict[str, str | None]:
+    """Clusters that a firstfault.toml names, with their zones; none without such a file."""
+    try:
+        clusters = tomllib.loads(path.read_text()).get("clusters", {})
+        zones: dict[str, str | None] = {name: entry.get("tz") for name, entry in clusters.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f'{path}: {error}: it holds tables [clusters.NAME] with tz = "Europe/Paris"'
+        ) from None
+    for name, zone in zones.items():
+        if zone is not None:
+            _check_zone(zone, f"{path}: clusters.{name}: {zone}")
+    return zones
+
+
+def _check_zone(zone: str, said: str) -> None:
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, KeyError, TypeError):
+        raise UsageError(f"{said}: no such zone: give one like Europe/Paris") from None
+
+
+class Progress:
+    """Where progress is told; this one is silent."""
+
+    def update(self, *, done: int, total: int, events: int, files: int) -> None:
+        """Bytes on disk done and known of, events and files so far."""
+
+
+class Summary(NamedTuple):
+    """What came of an ingest."""
+
+    files: int
+    ok: int
+    truncated: int
+    failed: int
+    skipped: int
+    unchanged: int
+    bytes: int
+    lines: int
+    events: int
+    masked: int
+    seconds: float
+
+    def text(self) -> str:
+        """The summary in two lines."""
+        rate = self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+        lost = ", ".join(
+            f"{count} {word}"
+            for word, count in (
+                ("truncated", self.truncated),
+                ("failed", self.failed),
+                ("skipped", self.skipped),
+                ("unchanged", self.unchanged),
+            )
+            if count
+        )
+        return (
+            f"{self.files} files{f' ({lost})' if lost else ''}, {self.lines:,} lines, "
+            f"{self.bytes / 1e9:,.3f} GB in {self.seconds:.1f} s ({rate:.2f} GB/s)\n"
+            f"{self.events:,} events, {self.masked} secrets masked"
+        )
+
+
+def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summary:
+    """Read all files of the plan into the store.
+
+    Raises StoreError, UsageError, CatalogueError; what is wrong with a file goes into its row.
+    """
+    progress = progress or Progress()
+    started = time.monotonic()
+    catalogue = load(*plan.catalogues)
+    engine.Engine(catalogue, engine.cache_directory())  # compiled once, here; workers load it
+    digest = plan.digest(catalogue)
+    known, archives = {} if plan.rescan else store.known(), store.archives()
+    arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
+    scan_id = store.begin(_version(), engine.version(), catalogue, arguments)
+    tally = dict.fromkeys(Summary._fields, 0)
+    sizes = {"done": 0, "total": 0}
+
+    def fresh() -> Iterator[Source]:
+        for source in plan.sources():
+            now = Identity(source.size, source.mtime_us, digest)
+            if known.get((source.cluster, source.path)) == now:
+                tally["unchanged"] += 1
+            elif not _too_old(source, plan):
+                sizes["total"] += source.size or 0
+                if (file_id := identity(files.log_file(source))) in archives:
+                    store.forget(file_id)
+                yield source
+
+    spool = (
+        tempfile.mkdtemp(prefix=f"{store.path.name}.spool-", dir=store.path.parent)
+        if store.path
+        else tempfile.mkdtemp(prefix="firstfault-")
+    )
+    try:
+        with _Writer(store, scan_id) as writer:
+            for job, rows in _results(plan, catalogue, digest, spool, fresh()):
+                writer.add(rows)
+                for row in rows.files:
+                    _count(tally, row)
+                sizes["done"] += sum(source.size or 0 for source in job)
+                progress.update(**sizes, events=tally["events"], files=tally["files"])
+        store.finish(scan_id)
+    finally:
+        shutil.rmtree(spool, ignore_errors=True)
+    tally.pop("seconds")
+    return Summary(**tally, seconds=time.monotonic() - started)
+
+
+def results(plan: Plan) -> Iterator[Rows]:
+    """The rows of each source of the plan, read in this process; nothing is stored."""
+    catalogue = load(*plan.catalogues)
+    _prepare(plan, catalogue, plan.digest(catalogue), None)
+    for source in plan.sources():
+        yield _read([source])
+
+
+def _count(tally: dict[str, Any], row: dict[str, Any]) -> None:
+    tally["files"] += row["kind"] != "archive"
+    tally[row["status"]] += row["kind"] != "archive" or row["status"] != "ok"
+    tally["bytes"] += row["raw_bytes"] or 0
+    for key in ("lines", "events", "masked"):
+        tally[key] += row[key] or 0
+
+
+def _too_old(source: Source, plan: Plan) -> bool:
+    return (
+        plan.since_us is not None
+        and source.mtime_us is not None
+        and source.mtime_us < plan.since_us
+    )
+
+
+class _Writer:
+    """Gathers results into transactions of a good size."""
+
+    def __init__(self, store: Store, scan_id: int) -> None:
+        self._store = store
+        self._scan_id = scan_id
+        self._clear()
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Write the rest, also when interrupted: whole files are worth keeping."""
+        if kind is None or kind is KeyboardInterrupt:
+            self.flush()
+
+    def add(self, rows: Rows) -> None:
+        self._waiting.append(rows)
+        self._files += len(rows.files)
+        self._rows += sum(batch.num_rows for batch in rows.events)
+        if (
+            self._files >= TRANSACTION_FILES
+            or self._rows >= TRANSACTION_ROWS
+            or time.monotonic() - self._since > TRANSACTION_SECONDS
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._store.write(self._waiting, self._scan_id)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._waiting: list[Rows] = []
+        self._files = self._rows = 0
+        self._since = time.monotonic()
+
+
+# -- jobs ----------------------------------------------------------------------------------------
+
+
+def _results(
+    plan: Plan, catalogue: Catalogue, digest: str, spool: str, sources: Iterable[Source]
+) -> Iterator[tuple[list[Source], Rows]]:
+    """Each job with its rows; in this process where there is one worker."""
+    arguments = (plan, catalogue, digest, spool)
+    jobs = _jobs(sources)
+    if plan.workers == 1:
+        _prepare(*arguments)
+        for job in jobs:
+            yield job, _read(job)
+        return
+    pool = executors.local(plan.workers, _prepare, arguments)
+    for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
+        if isinstance(done, executors.WorkerDied):
+            yield job, Rows([_lost(source, digest) for source in job], [], [])
+        else:
+            yield job, done
+
+
+def _jobs(sources: Iterable[Source]) -> Iterator[list[Source]]:
+    """Small files together, large ones alone."""
+    job: list[Source] = []
+    size = 0
+    for source in sources:
+        if job and (size + (source.size or 0) > JOB_BYTES or len(job) >= JOB_FILES):
+            yield job
+            job, size = [], 0
+        job.append(source)
+        size += source.size or 0
+    if job:
+        yield job
+
+
+# -- in a worker ---------------------------------------------------------------------------------
+
+
+class _Worker(NamedTuple):
+    """What a worker keeps between jobs."""
+
+    scanner: engine.Scanner
+    rules: Rules
+    masker: Masker
+    survey: engine.PatternSet
+    plan: Plan
+    digest: str
+    spool: str | None
+
+
+_worker: _Worker | None = None
+
+
+def _prepare(plan: Plan, catalogue: Catalogue, digest: str, spool: str | None) -> None:
+    """Make this process ready to read: load the compiled catalogue, compile the rest."""
+    global _worker
+    cache = engine.cache_directory()
+    _worker = _Worker(
+        scanner=engine.Engine(catalogue, cache),
+        rules=Rules(catalogue, plan.options),
+        masker=Masker(plan.mask),
+        survey=engine.PatternSet([headers.RANK_TAG]),
+        plan=plan,
+        digest=digest,
+        spool=spool,
+    )
+
+
+def _read(job: Sequence[Source]) -> Rows:
+    """The rows of every file of these sources."""
+    worker = _worker
+    assert worker is not None
+    # Named by its first file, which no other job has.
+    name = f"{identity(files.log_file(job[0])):016x}" if job else ""
+    gathered = _Gathered(f"{worker.spool}/{name}.arrows" if worker.spool else None)
+    rows = [
+        _read_file(worker, gathered, source, file, reader)
+        for source in job
+        for file, reader in blocks.open_source(source, block_bytes=worker.plan.block_bytes)
+    ]
+    return gathered.finish(rows)
+
+
+def _read_file(
+    worker: _Worker,
+    gathered: _Gathered,
+    source: Source,
+    file: LogFile,
+    reader: blocks.Reader | None,
+) -> dict[str, Any]:
+    """Read one file into `gathered`; its `files` row."""
+    started = time.monotonic()
+    file_id = identity(file)
+    tz = worker.plan.zone(file.labels.cluster)
+    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz)
+    survey = _Survey(worker.survey)
+    error = file.problem
+    status = file.status if file.problem else "ok"
+    if reader is not None:
+        try:
+            for block in reader:
+                recorder.add(block, worker.scanner.scan(block.data, block.start, block.end))
+                survey.add(block)
+                gathered.take(recorder)
+        except OSError as problem:
+            status, error = "failed", f"{file.path}: {problem.strerror or problem}: read it again"
+        recorder.finish()
+        gathered.take(recorder)
+        if reader.stats.truncated and status == "ok":
+            status, error = "truncated", reader.stats.truncated
+    stats = reader.stats if reader is not None else blocks.Stats()
+    labels = file.labels
+    return {
+        "file_id": file_id,
+        "path": file.path,
+        "cluster": labels.cluster,
+        "run": labels.run,
+        "job": labels.job,
+        "attempt": labels.attempt,
+        "host": labels.host,
+        "rank": labels.rank,
+        "kind": file.kind,
+        "codec": stats.codec,
+        "size_bytes": file.size,
+        "raw_bytes": stats.raw_bytes,
+        "lines": stats.lines,
+        "events": recorder.matches,
+        "first_ts": recorder.first_ts,
+        "last_ts": recorder.last_ts,
+        "mtime": file.mtime_us,
+        "ts_lines": survey.scaled(survey.stamped, stats.lines),
+        "rank_lines": survey.scaled(survey.ranked, stats.lines),
+        "cut_lines": stats.cut_lines,
+        "replaced_bytes": recorder.losses.replaced_bytes,
+        "masked": recorder.losses.masked,
+        "sha256_head": stats.sha256_head,
+        "archive_id": identity(files.log_file(source)) if file.member is not None else None,
+        "copy_of": None,
+        "status": status,
+        "error": error,
+        "seconds": time.monotonic() - started,
+        "catalogue_digest": worker.digest,
+    }
+
+
+def identity(file: LogFile) -> int:
+    """64-bit hash of (cluster, stored path): the same on every machine."""
+    key = f"{file.labels.cluster or ''}\0{file.path}".encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
+
+def _lost(source: Source, digest: str) -> dict[str, Any]:
+    """The row of a file whose worker was killed while it read this file alone."""
+    row: dict[str, Any] = dict.fromkeys(schema.FILES.schema.names)
+    file = files.log_file(source)
+    row |= {
+        "file_id": identity(file),
+        "path": file.path,
+        "cluster": file.labels.cluster,
+        "kind": file.kind,
+        "size_bytes": file.size,
+        "mtime": file.mtime_us,
+        "events": 0,
+        "status": "failed",
+        "error": f"{file.path}: the worker that read it was killed: give more memory or look at "
+        "the file with `firstfault scan`",
+        "catalogue_digest": digest,
+    }
+    return row
+
+
+class _Gathered:
+    """Rows of the files of one job: few in memory, more in an Arrow stream beside the database.
+
+    A batch costs 0.7 ms whatever it holds, so small files share one.
+    """
+
+    def __init__(self, spool: str | None) -> None:
+        self._spool = spool
+        self._rows: list[records.Row] = []
+        self._lines: list[records.Line] = []
+        self._events: list[pa.RecordBatch] = []
+        self._evidence: list[pa.RecordBatch] = []
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def take(self, recorder: records.Recorder) -> None:
+        """Take what the recorder has closed."""
+        rows, lines = recorder.take()
+        self._rows += rows
+        self._lines += lines
+        if len(self._rows) >= BATCH_ROWS:
+            self._pack()
+
+    def finish(self, rows: list[dict[str, Any]]) -> Rows:
+        """All of it, with the `files` rows."""
+        self._pack()
+        if self._writer is not None:
+            self._writer.close()
+        return Rows(rows, self._events, self._evidence, self._spool if self._writer else None)
+
+    def _pack(self) -> None:
+        if self._rows:
+            self._events.append(records.events(self._rows))
+        if self._lines:
+            self._evidence.append(records.evidence(self._lines))
+        self._rows, self._lines = [], []
+        if self._spool and len(self._events) >= SPOOL_BATCHES:
+            if self._writer is None:
+                self._writer = pa.ipc.new_stream(self._spool, schema.EVENTS.schema)
+            for batch in self._events:
+                self._writer.write_batch(batch)
+            self._events = []
+
+
+SURVEY_WHOLE, SURVEY_EVERY = 2, 16  # MiB counted from the start; after that one MiB in so many
+_STAMP_WITHIN = 96  # a line's own clock stands in its first bytes
+
+
+class _Survey:
+    """How many lines carry a time and a rank: counted to 2 MiB, sampled after, by file offset."""
+
+    def __init__(self, ranks: engine.PatternSet) -> None:
+        self.stamped = self.ranked = self.lines = 0
+        self._ranks = ranks
+
+    def add(self, block: blocks.Block) -> None:
+        """Count the lines of the block that begin in a sampled MiB."""
+        start, shift = block.start, block.offset - block.start
+        while start < block.end:
+            cell = (start + shift) >> 20
+            stop = min(block.end, ((cell + 1) << 20) - shift)
+            if stop < block.end:
+                # The line that begins in this cell ends in the next: it counts here.
+                stop = block.data.find(b"\n", stop - 1, block.end) + 1 or block.end
+            if cell < SURVEY_WHOLE or cell % SURVEY_EVERY == 0:
+                self._count(block.data, start, stop)
+            start = stop
+
+    def _count(self, data: bytearray, start: int, stop: int) -> None:
+        view = np.frombuffer(data, dtype=np.uint8)[start:stop]
+        ends = np.flatnonzero(view == 10)
+        self.lines += len(ends) + (not len(ends) or ends[-1] != len(view) - 1)
+        colon = np.flatnonzero((view[2:-5] == 58) & (view[5:-2] == 58)) + 2
+        if len(colon):
+            digit = (view >= 48) & (view <= 57)
+            near = [digit[colon + step] for step in (-2, -1, 1, 2, 4, 5)]
+            colon = colon[np.logical_and.reduce(near)]
+            line = np.searchsorted(ends, colon)
+            begin = np.where(line > 0, ends[np.maximum(line, 1) - 1] + 1, 0) if len(ends) else 0
+            self.stamped += len(np.unique(line[colon - begin < _STAMP_WITHIN]))
+        found = self._ranks.ends(memoryview(data)[start:stop])[1]
+        if found:
+            self.ranked += len(np.unique(np.searchsorted(ends, np.array(found))))
+
+    def scaled(self, count: int, lines: int) -> int:
+        """The count for all lines of the file."""
+        return round(count * lines / self.lines) if self.lines else 0
+
+
+def _version() -> str:
+    return importlib.metadata.version("firstfault")

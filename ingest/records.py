@@ -1,0 +1,700 @@
+"""Turn the hits of one file into rows of `events` and `evidence`: context, folding, masking.
+
+Everything here is a function of the file's bytes, never of where blocks happen to be cut: rows
+fold, sample and look around themselves in file coordinates (minute of file time, MiB of offset).
+Nothing leaves this module unmasked: lines are masked first and captures are read from the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ingest import headers
+from ingest.blocks import Block
+from ingest.files import Labels, LogFile
+from ingest.schema import EVENTS, EVIDENCE
+from matcher.catalogue import Catalogue, Failure, Signature
+from matcher.engine import Hits
+from matcher.mask import Masker
+
+MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds the match
+EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
+EVIDENCE_BEFORE, EVIDENCE_AFTER = 120, 20  # lines around the first cause of each failure
+CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are sampled, bytes
+LOOK = 1 << 20  # how far a line without a time looks for a neighbour that has one, bytes
+FOLLOWS_BYTES = 16 << 10  # how far back a line may stand that another must follow
+FOLD_GAP_US = 1_000_000  # repeats further apart than this start a new row
+_MINUTE_US = 60_000_000
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+_ECHO = re.compile(rb"\++ ")  # what `set -x` prints before each command
+_DIGITS = b"0123456789"
+
+
+class Options(NamedTuple):
+    """What the user asked of recording."""
+
+    every_match: bool = False
+    metrics: str = "off"
+
+
+@dataclass(slots=True)
+class Losses:
+    """What could not be kept as it was."""
+
+    replaced_bytes: int = 0
+    masked: int = 0
+
+
+class _Rule(NamedTuple):
+    """What recording needs of one signature."""
+
+    signature: Signature
+    failure: Failure
+    search: re.Pattern[bytes]
+    frequent: bool
+
+
+class Rules:
+    """A catalogue made ready for recording; shared by all files of a worker."""
+
+    def __init__(self, catalogue: Catalogue, options: Options) -> None:
+        by_id = catalogue.by_id
+        full = options.metrics == "full" or options.every_match
+        self.options = options
+        self.rules = [
+            _Rule(s, by_id[s.failure], re.compile(s.pattern.encode()), s.frequent and not full)
+            for s in catalogue.signatures
+        ]
+        self.frequent = np.array([rule.frequent for rule in self.rules], dtype=bool)
+        self.any_frequent = bool(self.frequent.any())
+        self.path_classes = [
+            (c.name, re.compile(c.pattern.encode())) for c in catalogue.path_classes
+        ]
+        self._class_names = frozenset(name for name, _ in self.path_classes)
+
+    def captures(self, rule: _Rule, text: bytes, line: bytes, masker: Masker) -> dict[str, bytes]:
+        """Named groups of the signature on the masked message, else on the line, masked."""
+        if not rule.search.groupindex:
+            return {}
+        match = rule.search.search(text) or rule.search.search(masker.mask(line)[0])
+        if match is None:
+            return {}
+        found = {name: value for name, value in match.groupdict().items() if value is not None}
+        named = self._class_names & found.keys()
+        if named:
+            found["path_class"] = sorted(named)[0].encode()
+        elif path := found.get("path"):
+            for name, pattern in self.path_classes:
+                if pattern.search(path):
+                    found["path_class"] = name.encode()
+                    break
+        return found
+
+
+class Line(NamedTuple):
+    """A line of evidence, masked."""
+
+    event_id: int
+    file_id: int
+    line_no: int
+    text: str
+
+
+@dataclass(slots=True)
+class Row:
+    """An event; it changes while its fold is open and its upper time bound may still be found."""
+
+    rule: _Rule
+    file_id: int
+    labels: Labels
+    line_no: int
+    offset: int
+    ts: int | None
+    ts_lo: int | None
+    ts_hi: int | None
+    ts_source: str
+    tz_assumed: bool
+    t_eff: int | None
+    ts_last: int | None
+    level: str | None
+    host: str | None
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    step: int | None
+    captures: dict[str, str]
+    repeats: int
+    last_line_no: int
+    message: str
+    event_id: int
+    last_segment: bytes | None = None  # of a frequent signature: its last line, parsed on closing
+    last_near: int | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Evidence of an event: (line number, line as it is) so far, and how many it still wants."""
+
+    event_id: int
+    lines: list[tuple[int, bytes]]
+    remaining: int
+
+
+class Recorder:
+    """Collects the rows of one file; `take` hands them over, `finish` closes the file."""
+
+    def __init__(self, file: LogFile, file_id: int, rules: Rules, masker: Masker, tz: Any) -> None:
+        self.losses = Losses()
+        self.first_ts: int | None = None
+        self.last_ts: int | None = None
+        self.matches = 0
+        self._file = file
+        self._file_id = file_id
+        self._key = file_id.to_bytes(8, "big")
+        self._rules = rules
+        self._masker = masker
+        self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, near_us=None)
+        self._stamps = _Stamps(self._clock)
+        self._open: deque[Row] = deque()
+        self._folds: dict[tuple[Any, ...], Row] = {}
+        self._cells: dict[tuple[int, int], Row] = {}
+        self._cell = 0
+        self._waiting: deque[Row] = deque()
+        self._seen_on_line: tuple[int, set[int]] = (-1, set())
+        self._closed: list[Row] = []
+        self._evidence: list[Line] = []
+        self._evidence_for: set[str] = set()
+        self._pending: list[_Pending] = []
+        self._unstamped = True
+        self._last_block: Block | None = None
+
+    def add(self, block: Block, hits: Hits) -> None:
+        """Take the hits of the next block, in file order, and what the block tells of earlier rows.
+
+        The block's buffer is read here and not kept.
+        """
+        self._last_block = block
+        if self._unstamped and block.offset < LOOK:
+            self._look_for_first(block)
+        if self._pending and block.line_offset == block.offset:
+            self._follow(self._pending, block, block.start, block.line_no)
+        if self._waiting:
+            self._settle_upper(block)
+        if len(hits.signature):
+            self._record(block, hits)
+        end = block.offset + block.end - block.start
+        self._close(end)
+
+    def finish(self) -> None:
+        """Close every row: the file has ended. The last block's buffer must still be as it was."""
+        self._waiting.clear()
+        self._close(_INT64)
+        self._complete(everything=True)
+        if (block := self._last_block) is not None:
+            bottom = max(block.history, block.end - LOOK)
+            last = _last_stamp(block.data, bottom, block.end, True, self._clock)
+            self._widen(last[1] if last else None)
+
+    def take(self) -> tuple[list[Row], list[Line]]:
+        """The rows closed and the lines of evidence collected since the last call."""
+        taken = self._closed, self._evidence
+        self._closed, self._evidence = [], []
+        return taken
+
+    def _look_for_first(self, block: Block) -> None:
+        stop = min(block.end, block.start + LOOK - block.offset)
+        if first := _first_stamp(block, block.start, block.start, stop, self._clock):
+            self._unstamped = False
+            self._widen(first[1])
+
+    # -- one block -----------------------------------------------------------------------------
+
+    def _record(self, block: Block, hits: Hits) -> None:
+        data = block.data
+        counter = _LineCounter(block)
+        header: headers.Header | None = None
+        line = text = b""
+        at_start = low = high = -1
+        counts = self._middle(block, hits) if self._rules.any_frequent else {}
+        columns = zip(
+            hits.signature.tolist(),
+            hits.start.tolist(),
+            hits.end.tolist(),
+            hits.at.tolist(),
+            strict=True,
+        )
+        for index, (number, start, end, at) in enumerate(columns):
+            count = counts.get(index, 1)
+            if count == 0:
+                continue
+            offset, line_no = counter.place(start)
+            if block.line_offset < block.offset and start == block.start:
+                offset = block.line_offset  # a further piece of a line longer than the limit
+                if not self._fresh(offset, number):
+                    continue
+            elif end == block.end:
+                self._fresh(offset, number)  # no LF: the line may go on in the next piece
+            rule = self._rules.rules[number]
+            if start != at_start or not low < at <= high:
+                low, high = _segment(data, start, end, at)
+                at_start, header = start, None
+            if rule.frequent and (row := self._cells.get((number, offset // CELL))):
+                row.repeats += count
+                row.last_line_no = line_no
+                row.last_segment, row.last_near = bytes(data[low:high]), self._clock.near_us
+                self.matches += count
+                continue
+            if header is None:
+                line, header, text = self._read(data, low, high, at)
+                if header.ts is not None:
+                    self._stamps.saw(offset, header.ts)
+            if not rule.frequent and not self._admits(rule, header, text, block, start):
+                continue
+            count += header.repeats - 1
+            self.matches += count
+            row = self._row(block, rule, header, text, line, start, offset, line_no, count)
+            if rule.frequent:
+                self._cells[number, offset // CELL] = row
+            elif not self._rules.options.every_match and self._folded(number, row, text):
+                continue
+            self._open.append(row)
+            if row.ts is None:
+                row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK)
+                if row.ts_hi is None:
+                    self._waiting.append(row)
+            if rule.signature.role == "cause" and rule.failure.id not in self._evidence_for:
+                self._evidence_for.add(rule.failure.id)
+                self._gather(block, row.event_id, start, end, line_no)
+
+    def _read(
+        self, data: bytearray, low: int, high: int, at: int
+    ) -> tuple[bytes, headers.Header, bytes]:
+        """The piece of a line in which a match ends: its bytes, its header, its masked message."""
+        if high - low <= MESSAGE_BYTES:
+            line = bytes(data[low:high])
+            header = headers.parse(line, self._clock, at - low)
+            text = header.text if header.text is not None else line[header.body : header.end]
+        else:
+            # Keep what surrounds the match; the headers stand where the piece begins.
+            header = headers.parse(bytes(data[low : low + EVIDENCE_BYTES]), self._clock)
+            low = max(low, at - MESSAGE_BYTES * 3 // 4)
+            line = text = bytes(data[low : min(high, low + MESSAGE_BYTES)])
+        text, masked = self._masker.mask(text)
+        self.losses.masked += masked
+        return line, header, text
+
+    def _middle(self, block: Block, hits: Hits) -> dict[int, int]:
+        """For hits of frequent signatures: how many hits each kept one stands for, 0 to skip it.
+
+        In each cell the first and the last hit of the block are kept; which lines lie between
+        them is counted, not read.
+        """
+        places = np.flatnonzero(self._rules.frequent[hits.signature])
+        if len(places) < 3:
+            return {}
+        counts: dict[int, int] = {}
+        cell = (hits.start[places] - block.start + block.offset) // CELL
+        order = np.lexsort((places, cell, hits.signature[places]))
+        places, cell = places[order], cell[order]
+        number = hits.signature[places]
+        cut = np.flatnonzero((np.diff(number) != 0) | (np.diff(cell) != 0)) + 1
+        for group in np.split(places, cut):
+            if len(group) > 2:
+                counts.update(dict.fromkeys(group[1:-1].tolist(), 0))
+                counts[int(group[-1])] = len(group) - 1
+        return counts
+
+    def _fresh(self, offset: int, number: int) -> bool:
+        """Whether this signature is new on the long line that starts at `offset`."""
+        if self._seen_on_line[0] != offset:
+            self._seen_on_line = (offset, set())
+        seen = self._seen_on_line[1]
+        if number in seen:
+            return False
+        seen.add(number)
+        return True
+
+    def _admits(
+        self, rule: _Rule, header: headers.Header, text: bytes, block: Block, start: int
+    ) -> bool:
+        """Whether the line may be taken for this signature: no echo, right stream, right place."""
+        if _ECHO.match(text):
+            return False
+        streams = rule.signature.stream
+        if streams and (header.stream or self._stream()) not in (*streams, None):
+            return False
+        back = max(block.history, start - FOLLOWS_BYTES)
+        follows = rule.signature.follows
+        return not follows or any(block.data.rfind(f.encode(), back, start) >= 0 for f in follows)
+
+    def _stream(self) -> str | None:
+        return {"dmesg": "kernel", "k8s_events": "k8s-event", "rank_stdout": "stdout"}.get(
+            self._file.kind
+        )
+
+    def _row(
+        self,
+        block: Block,
+        rule: _Rule,
+        header: headers.Header,
+        text: bytes,
+        line: bytes,
+        start: int,
+        offset: int,
+        line_no: int,
+        count: int,
+    ) -> Row:
+        found = self._rules.captures(rule, text, line, self._masker)
+        captures = {name: self._decode(value) for name, value in found.items()}
+        labels = self._file.labels
+        ts, lo, source = header.ts, header.ts, header.ts_source
+        if ts is None:
+            lo = self._stamps.before(block, start, offset)
+            source = "inherited" if lo is not None else source
+        known = ts if ts is not None else lo
+        lag = rule.signature.lag
+        hung = lag.microseconds(captures.get(lag.capture, "")) if lag else 0
+        rank = _first(header.rank, _int(captures.get("rank"), _INT32), labels.rank)
+        self._widen(ts)
+        digest = hashlib.blake2b(
+            self._key + offset.to_bytes(8, "big") + rule.signature.id.encode(), digest_size=8
+        )
+        return Row(
+            rule=rule,
+            file_id=self._file_id,
+            labels=labels,
+            line_no=line_no,
+            offset=offset,
+            ts=ts,
+            ts_lo=lo,
+            ts_hi=ts,
+            ts_source=source,
+            tz_assumed=header.tz_assumed,
+            t_eff=known - hung if known is not None else None,
+            ts_last=ts,
+            level=header.level,
+            host=header.host or _host(captures.get("host")) or labels.host,
+            rank=rank,
+            local_rank=_first(header.local_rank, _int(captures.get("local_rank"), _INT32)),
+            world_size=_int(captures.get("world_size"), _INT32),
+            step=_int(captures.get("step"), _INT64),
+            captures=captures,
+            repeats=count,
+            last_line_no=line_no,
+            message=self._decode(text),
+            event_id=int.from_bytes(digest.digest(), "big"),
+        )
+
+    def _folded(self, number: int, row: Row, text: bytes) -> bool:
+        """Whether the row went into an earlier one of its like: it is counted there."""
+        known = row.ts if row.ts is not None else row.ts_lo
+        minute = known // _MINUTE_US if known is not None else None
+        template = text.translate(None, _DIGITS)
+        key = number, row.rank, row.host, template, minute, row.offset // CELL
+        earlier = self._folds.get(key)
+        if earlier is None or _apart(earlier.ts_last, row.ts):
+            self._folds[key] = row
+            return False
+        earlier.repeats += row.repeats
+        earlier.last_line_no = row.line_no
+        earlier.ts_last = row.ts if row.ts is not None else earlier.ts_last
+        return True
+
+    def _decode(self, value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            text = value.decode(errors="replace")
+            self.losses.replaced_bytes += text.count("\ufffd") - value.count(b"\xef\xbf\xbd")
+            return text
+
+    def _widen(self, ts: int | None) -> None:
+        if ts is not None:
+            self.first_ts = ts if self.first_ts is None else min(self.first_ts, ts)
+            self.last_ts = ts if self.last_ts is None else max(self.last_ts, ts)
+
+    # -- times from later lines, closing -------------------------------------------------------
+
+    def _settle_upper(self, block: Block) -> None:
+        """Give rows of earlier blocks the first time that this block shows them."""
+        end = block.offset + block.end - block.start
+        while self._waiting:
+            row = self._waiting[0]
+            row.ts_hi = self._stamps.after(block, block.start, row.offset + LOOK)
+            if row.ts_hi is None and end < row.offset + LOOK:
+                return
+            self._waiting.popleft()
+
+    def _close(self, end: int) -> None:
+        """Close what nothing from offset `end` on can change any more."""
+        cell = end // CELL
+        if cell != self._cell:
+            self._cell = cell
+            self._folds = {key: row for key, row in self._folds.items() if key[-1] >= cell}
+            for key in [key for key in self._cells if key[1] < cell]:
+                self._seal(self._cells.pop(key))
+        while self._open and (end == _INT64 or self._open[0].offset + CELL + LOOK < end):
+            self._closed.append(self._open.popleft())
+
+    def _seal(self, row: Row) -> None:
+        """Give the row of a frequent signature what its last line says."""
+        if row.last_segment is None:
+            return
+        clock = headers.Clock(
+            tz=self._clock.tz, mtime_us=self._clock.mtime_us, near_us=row.last_near
+        )
+        header = headers.parse(row.last_segment, clock)
+        masked, _ = self._masker.mask(row.last_segment)
+        last = self._rules.captures(row.rule, masked, masked, self._masker)
+        if "step" in last:
+            row.captures["step_last"] = self._decode(last["step"])
+        if header.ts is not None:
+            row.ts_last = header.ts
+            self._widen(header.ts)
+        row.last_segment = None
+
+    # -- evidence ------------------------------------------------------------------------------
+
+    def _gather(self, block: Block, event_id: int, start: int, end: int, line_no: int) -> None:
+        """Take the lines before the event and its own, and begin to take those that follow."""
+        data = block.data
+        before: list[tuple[int, bytes]] = []
+        stop = start - 1
+        for back in range(1, EVIDENCE_BEFORE + 1):
+            begin = data.rfind(b"\n", block.history, stop) + 1
+            if stop < block.history or (begin == 0 and block.offset > block.start - block.history):
+                break  # the file or what is in memory of it begins here
+            begin = begin or block.history
+            before.append((line_no - back, _shortened(data, begin, stop)))
+            stop = begin - 1
+        pending = _Pending(event_id, before[::-1], EVIDENCE_AFTER)
+        pending.lines.append((line_no, _shortened(data, start, end)))
+        self._pending.append(pending)
+        self._follow([pending], block, end + 1, line_no + 1)
+
+    def _follow(self, wanting: list[_Pending], block: Block, position: int, line_no: int) -> None:
+        """Give pending evidence the block's lines from `position` on."""
+        wanted = max(pending.remaining for pending in wanting)
+        while wanted and position < block.end:
+            stop = block.data.find(b"\n", position, block.end)
+            stop = block.end if stop < 0 else stop
+            line = _shortened(block.data, position, stop)
+            for pending in wanting:
+                if pending.remaining:
+                    pending.remaining -= 1
+                    pending.lines.append((line_no, line))
+            position, line_no, wanted = stop + 1, line_no + 1, wanted - 1
+        if not wanted:
+            self._complete()
+
+    def _complete(self, everything: bool = False) -> None:
+        """Mask the evidence that is complete, as one text: a key may run over its lines."""
+        waiting = []
+        for pending in self._pending:
+            if pending.remaining and not everything:
+                waiting.append(pending)
+                continue
+            numbers, lines = zip(*pending.lines, strict=True)
+            text, masked = self._masker.mask(b"\n".join(lines))
+            self.losses.masked += masked
+            for line_no, line in zip(numbers, text.split(b"\n"), strict=True):
+                self._evidence.append(
+                    Line(pending.event_id, self._file_id, line_no, self._decode(line))
+                )
+        self._pending = waiting
+
+
+def _shortened(data: bytearray, start: int, stop: int) -> bytes:
+    """A line for evidence; of one redrawn with CR the end, which the screen showed last."""
+    line = bytes(data[start:stop]).rstrip(b"\r")
+    return line[-EVIDENCE_BYTES:] if b"\r" in line else line[:EVIDENCE_BYTES]
+
+
+def events(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Closed rows, of one file or of many, as a batch of schema.EVENTS."""
+    columns: dict[str, list[Any]] = {
+        "signature": [row.rule.signature.id for row in rows],
+        "role": [row.rule.signature.role for row in rows],
+        "failure": [row.rule.failure.id for row in rows],
+        "component": [row.rule.failure.component for row in rows],
+        "category": [row.rule.failure.category for row in rows],
+        "severity": [row.rule.failure.severity for row in rows],
+        "byte_offset": [row.offset for row in rows],
+        "captures": [list(row.captures.items()) for row in rows],
+    }
+    for name in ("cluster", "run", "job", "attempt"):
+        columns[name] = [getattr(row.labels, name) for row in rows]
+    for name in EVENTS.schema.names:
+        if name not in columns:
+            columns[name] = [getattr(row, name) for row in rows]
+    return pa.RecordBatch.from_pydict(columns, schema=EVENTS.schema)
+
+
+def evidence(lines: Sequence[Line]) -> pa.RecordBatch:
+    """Lines of evidence as a batch of schema.EVIDENCE."""
+    columns: dict[str, list[Any]] = {
+        name: [getattr(line, name) for line in lines] for name in EVIDENCE.schema.names
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=EVIDENCE.schema)
+
+
+class _LineCounter:
+    """Offsets and line numbers of places in a block, asked for in rising order."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._position = block.start
+        self._line_no = block.line_no
+        self._view = np.frombuffer(block.data, dtype=np.uint8)
+
+    def place(self, position: int) -> tuple[int, int]:
+        """(decompressed offset, 1-based line number) of a place in the block's buffer."""
+        if position > self._position:
+            if position - self._position < 4096:
+                self._line_no += self._block.data.count(b"\n", self._position, position)
+            else:
+                piece = self._view[self._position : position]
+                self._line_no += int(np.count_nonzero(piece == 10))
+            self._position = position
+        offset, line_no = position - self._block.start + self._block.offset, self._line_no
+        for begin, bytes_, lines in self._block.shifts:
+            if position >= begin:
+                offset += bytes_
+                line_no += lines
+        return offset, line_no
+
+
+class _Stamps:
+    """The times of neighbouring lines, found by their shape and read by `headers.stamped`.
+
+    Both directions remember what they searched, so that a file is looked through once at most.
+    """
+
+    def __init__(self, clock: headers.Clock) -> None:
+        self._clock = clock
+        self._last: tuple[int, int] | None = None  # (offset, us) of the latest stamped line known
+        self._searched = 0  # stamped lines before this offset are accounted for in _last
+        self._next: tuple[int, int] | None = None  # (offset, us) of a stamped line further on
+        self._clear = 0  # no stamped line between the last search's place and this offset
+
+    def saw(self, offset: int, ts: int) -> None:
+        """A line at `offset` carries its own time."""
+        self._last, self._searched = (offset, ts), offset
+        self._clock.near_us = ts
+
+    def before(self, block: Block, start: int, offset: int) -> int | None:
+        """The time of the nearest stamped line in the LOOK bytes before the line at `offset`."""
+        low = max(offset - LOOK, self._searched)
+        bottom = max(start - (offset - low), block.history)
+        whole = low in (0, self._searched)  # whether a line begins at `bottom`
+        if found := _last_stamp(block.data, bottom, start, whole, self._clock):
+            self.saw(offset - (start - found[0]), found[1])
+        self._searched = offset
+        if self._last is not None and offset - self._last[0] <= LOOK:
+            return self._last[1]
+        return None
+
+    def after(self, block: Block, position: int, limit: int) -> int | None:
+        """The time of the first stamped line from `position` on that begins before `limit`."""
+        shift = block.offset - block.start
+        if self._next is not None and position + shift <= self._next[0]:
+            return self._next[1] if self._next[0] < limit else None
+        self._next = None
+        stop = min(block.end, limit - shift)
+        begin = max(position, self._clear - shift)
+        if found := _first_stamp(block, position, begin, stop, self._clock):
+            self._next = (found[0] + shift, found[1])
+            return found[1]
+        self._clear = max(self._clear, stop + shift)
+        return None
+
+
+def _first_stamp(
+    block: Block, line_start: int, begin: int, stop: int, clock: headers.Clock
+) -> tuple[int, int] | None:
+    """(place, us) of the first stamped line whose time stands in data[begin:stop].
+
+    A line begins at `line_start`, at or before `begin`.
+    """
+    width = 4096
+    while begin < stop:
+        reach = min(stop, begin + width)
+        for line in _candidates(block.data, begin, reach, line_start):
+            ts = _read_stamp(block.data, line, block.end, clock)
+            if ts is not None:
+                return line, ts
+        begin, width = reach, width * 4
+    return None
+
+
+def _last_stamp(
+    data: bytearray, bottom: int, start: int, whole: bool, clock: headers.Clock
+) -> tuple[int, int] | None:
+    """(place, us) of the last stamped line in data[bottom:start].
+
+    `whole` says that a line begins at `bottom`; else what stands there is the end of one.
+    """
+    stop, width = start, 4096
+    while stop > bottom:
+        begin = max(bottom, stop - width)
+        for line in reversed(_candidates(data, begin, stop, bottom)):
+            if line > bottom or whole:
+                ts = _read_stamp(data, line, start, clock)
+                if ts is not None:
+                    return line, ts
+        stop, width = begin, width * 4
+    return None
+
+
+def _candidates(data: bytearray, start: int, stop: int, bottom: int) -> list[int]:
+    """Starts of lines, none before `bottom`, that may carry a clock in data[start:stop]."""
+    lines: list[int] = []
+    for hint in headers.TIME_HINT.finditer(data, start, min(stop + 5, len(data))):
+        line = data.rfind(b"\n", bottom, hint.start()) + 1 or bottom
+        if not lines or line != lines[-1]:
+            lines.append(line)
+    return lines
+
+
+def _read_stamp(data: bytearray, line: int, stop: int, clock: headers.Clock) -> int | None:
+    end = data.find(b"\n", line, min(stop, line + 512))
+    return headers.stamped(bytes(data[line : end if end >= 0 else min(stop, line + 512)]), clock)
+
+
+def _segment(data: bytearray, start: int, end: int, at: int) -> tuple[int, int]:
+    """Bounds of the CR-separated piece of the line data[start:end] in which a match ends."""
+    low = data.rfind(b"\r", start, at) + 1 or start
+    high = data.find(b"\r", at, end)
+    return low, end if high < 0 else high
+
+
+def _apart(earlier: int | None, later: int | None) -> bool:
+    """Whether two folded hits are too far apart in time to be one row."""
+    return earlier is not None and later is not None and abs(later - earlier) > FOLD_GAP_US
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _int(value: str | None, most: int) -> int | None:
+    """The number a capture holds, None where it is none or too large for its column."""
+    if value is None:
+        return None
+    digits = value.replace(",", "").strip()
+    if not digits.isascii() or not digits.isdigit():
+        return None
+    number = int(digits)
+    return number if number <= most else None
+
+
+def _host(value: str | None) -> str | None:
+    return value.lower() if value else None

@@ -1,0 +1,66 @@
+"""Jobs on worker processes, some of which die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from ingest.executors import WorkerDied, local, run
+
+
+def _ready() -> None:
+    """Initializer of the workers: nothing to prepare."""
+
+
+def _double(job: tuple[str, int]) -> int:
+    """Twice the number; `kill` jobs end their worker, `once` jobs only the first time."""
+    kind, number = job
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind.startswith("once:"):
+        mark = Path(kind.removeprefix("once:"))
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * number
+
+
+def test_results_of_all_jobs_come() -> None:
+    jobs = [("plain", n) for n in range(40)]
+    results = dict(run(local(2, _ready, ()), _double, jobs, window=8))
+    assert results == {job: 2 * job[1] for job in jobs}
+
+
+def test_no_jobs_no_results() -> None:
+    assert list(run(local(1, _ready, ()), _double, [], window=4)) == []
+
+
+def test_killed_worker_loses_no_job(tmp_path: Path) -> None:
+    jobs = [("plain", n) for n in range(20)]
+    jobs.insert(7, (f"once:{tmp_path / 'mark'}", 100))
+    results = dict(run(local(2, _ready, ()), _double, jobs, window=6))
+    assert results == {job: 2 * job[1] for job in jobs}
+
+
+def test_job_that_always_kills_its_worker_is_singled_out() -> None:
+    jobs = [("plain", n) for n in range(12)]
+    jobs.insert(3, ("kill", 0))
+    results = list(run(local(2, _ready, ()), _double, jobs, window=4))
+    assert sorted(job for job, _ in results) == sorted(jobs)
+    assert [job for job, result in results if isinstance(result, WorkerDied)] == [("kill", 0)]
+
+
+def test_source_of_jobs_is_read_no_further_than_the_window() -> None:
+    taken = 0
+
+    def jobs():  # type: ignore[no-untyped-def]
+        nonlocal taken
+        for number in range(1000):
+            taken += 1
+            yield ("plain", number)
+
+    results = run(local(1, _ready, ()), _double, jobs(), window=3)
+    next(results)
+    assert taken <= 6
+    results.close()  # type: ignore[attr-defined]

@@ -1,0 +1,282 @@
+"""From files to rows: nothing lost, nothing doubled, whatever the block size, workers or kills."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import pipeline
+from ingest.store import Store, StoreError
+from tests.planted import corpus
+from tests.support import ROOT
+
+RACE = "FileExistsError: [Errno 17] File exists: '/ckpt/run7/global_step500/offloaded_tensors'"
+NOISE = "[2026-03-01 10:00:{:02d},{:03d}] [INFO] [engine.py:88:step] shard {} of 12 is in place"
+
+
+def log(rank: int, lines: int = 300, failing: bool = True) -> str:
+    noise = [NOISE.format(n // 10 % 60, n % 1000, n) for n in range(lines)]
+    if failing:
+        noise.insert(lines - 20, f"[rank{rank}]: {RACE}")
+    return "\n".join(noise) + "\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "logs"
+    for rank in range(4):
+        path = root / "alpha" / "job7" / f"n{rank // 2}" / f"rank_{rank}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(log(rank, failing=rank > 0))
+    (root / "alpha" / "job8").mkdir()
+    (root / "alpha" / "job8" / "n0").mkdir()
+    (root / "alpha" / "job8" / "n0" / "rank_0.log.gz").write_bytes(gzip.compress(log(0).encode()))
+    return root
+
+
+def ingest(db: Path | None, *paths: Path, **keys: Any) -> pipeline.Summary:
+    keys.setdefault("workers", 1)
+    with Store(db) as store:
+        return pipeline.ingest(store, pipeline.plan([str(p) for p in paths], **keys))
+
+
+VOLATILE = {"scan_id", "seconds"}
+
+
+def content(db: Path) -> dict[str, list[dict[str, Any]]]:
+    """All rows of files, events and evidence but what tells of the scan itself."""
+    with Store(db) as store:
+        return {
+            table: sorted(
+                (
+                    {k: v for k, v in row.items() if k not in VOLATILE}
+                    for row in store.connection.sql(f"FROM {table}").to_arrow_table().to_pylist()
+                ),
+                key=repr,
+            )
+            for table in ("files", "events", "evidence")
+        }
+
+
+def ask(db: Path, query: str) -> list[tuple[Any, ...]]:
+    with Store(db) as store:
+        return store.connection.execute(query).fetchall()
+
+
+def test_rows_say_who_when_and_where(tree: Path, tmp_path: Path) -> None:
+    summary = ingest(tmp_path / "db", tree)
+    assert (summary.files, summary.ok, summary.failed, summary.events) == (5, 5, 0, 4)
+    assert ask(
+        tmp_path / "db",
+        "SELECT cluster, job, host, rank, failure, role, line_no, ts_source, ts_lo::VARCHAR, "
+        "captures['path'], captures['path_class'] FROM events ORDER BY job, rank LIMIT 1",
+    ) == [
+        (
+            "alpha",
+            "job7",
+            "n0",
+            1,
+            "nvme-offload-checkpoint-race",
+            "cause",
+            281,
+            "inherited",
+            "2026-03-01 10:00:27.279",
+            "/ckpt/run7/global_step500/offloaded_tensors",
+            "checkpoint",
+        )
+    ]
+    assert ask(
+        tmp_path / "db",
+        "SELECT path, lines, raw_bytes, ts_lines, codec, status FROM files WHERE job = 'job8'",
+    ) == [("alpha/job8/n0/rank_0.log.gz", 301, len(log(0)), 300, "gzip", "ok")]
+
+
+def test_evidence_is_the_hundred_lines_before_and_some_after(tree: Path, tmp_path: Path) -> None:
+    ingest(tmp_path / "db", tree)
+    assert ask(
+        tmp_path / "db",
+        "SELECT min(v.line_no), max(v.line_no), count(*), count(*) FILTER (v.line_no < 281) "
+        "FROM evidence v JOIN events USING (event_id) WHERE rank = 1",
+    ) == [(161, 301, 141, 120)]
+
+
+def test_ingest_twice_adds_nothing(tree: Path, tmp_path: Path) -> None:
+    ingest(tmp_path / "db", tree)
+    once = content(tmp_path / "db")
+    again = ingest(tmp_path / "db", tree)
+    assert (again.files, again.unchanged) == (0, 5)
+    assert content(tmp_path / "db") == once
+    rescan = ingest(tmp_path / "db", tree, rescan=True)
+    assert (rescan.files, rescan.unchanged) == (5, 0)
+    assert content(tmp_path / "db") == once
+
+
+def test_rows_do_not_depend_on_workers(tree: Path, tmp_path: Path) -> None:
+    ingest(tmp_path / "one", tree, workers=1)
+    ingest(tmp_path / "two", tree, workers=2)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_appended_file_replaces_its_rows(tree: Path, tmp_path: Path) -> None:
+    ingest(tmp_path / "db", tree)
+    path = tree / "alpha" / "job7" / "n0" / "rank_1.log"
+    with path.open("a") as file:
+        file.write(f"[rank1]: {RACE.replace('500', '600')}\n" * 2)
+    assert ingest(tmp_path / "db", tree).files == 1
+    assert ask(
+        tmp_path / "db",
+        "SELECT sum(repeats), count(DISTINCT file_id), (SELECT count(*) FROM files) FROM events "
+        "WHERE rank = 1",
+    ) == [(3, 1, 5)]
+
+
+def test_new_catalogue_replaces_all_rows(tree: Path, tmp_path: Path) -> None:
+    ingest(tmp_path / "db", tree)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "a.toml").write_text(
+        '[[failure]]\nid = "shard-in-place"\ntitle = "t"\ncomponent = "c"\ncategory = "data"\n'
+        'severity = "low"\nmechanism = "m"\nconfirm = ["c"]\nfix = ["f"]\n'
+        '[[failure.signature]]\nid = "shard"\nrole = "cause"\n'
+        "pattern = 'shard \\d{1,9} of 12 is in place'\nmatch = ['m']\nno_match = ['n']\n"
+    )
+    ingest(tmp_path / "db", tree, catalogues=[mine])
+    assert ask(tmp_path / "db", "SELECT signature, sum(repeats) FROM events GROUP BY ALL") == [
+        ("shard", 1500)
+    ]
+    ingest(tmp_path / "db", tree, catalogues=[mine], every_match=True)
+    assert ask(tmp_path / "db", "SELECT count(*), max(repeats) FROM events") == [(1500, 1)]
+
+
+def test_copy_under_another_path_is_flagged(tree: Path, tmp_path: Path) -> None:
+    shutil.copy(tree / "alpha/job7/n0/rank_1.log", tree / "alpha/job7/n0/rank_1.log.bak")
+    ingest(tmp_path / "db", tree)
+    assert ask(
+        tmp_path / "db",
+        "SELECT c.path, o.path FROM files c JOIN files o ON o.file_id = c.copy_of",
+    ) == [("alpha/job7/n0/rank_1.log.bak", "alpha/job7/n0/rank_1.log")]
+
+
+def test_truncated_archive_gives_its_readable_part(tree: Path, tmp_path: Path) -> None:
+    path = tree / "alpha/job8/n0/rank_0.log.gz"
+    path.write_bytes(path.read_bytes()[:-40])
+    summary = ingest(tmp_path / "db", path)
+    assert (summary.truncated, summary.failed) == (1, 0)
+    ((status, lines, error),) = ask(tmp_path / "db", "SELECT status, lines, error FROM files")
+    assert status == "truncated"
+    assert 0 < lines < 301
+    assert "rank_0.log.gz" in error
+
+
+def test_archive_members_are_files_of_their_own(tree: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        archive.add(tree / "alpha", "alpha")
+    ingest(tmp_path / "db", tmp_path / "all.tar.gz")
+    ingest(tmp_path / "plain", tree)
+    columns = "cluster, job, host, rank, lines, events"
+    query = f"SELECT {columns} FROM files WHERE kind <> 'archive' ORDER BY ALL"
+    assert ask(tmp_path / "db", query) == ask(tmp_path / "plain", query)
+    assert ask(tmp_path / "db", "SELECT path FROM files WHERE rank = 3") == [
+        ("all.tar.gz!alpha/job7/n1/rank_3.log",)
+    ]
+    assert ingest(tmp_path / "db", tmp_path / "all.tar.gz").files == 0
+
+
+def test_members_that_left_an_archive_leave_the_database(tree: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        archive.add(tree / "alpha", "alpha")
+    ingest(tmp_path / "db", tmp_path / "all.tar")
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        archive.add(tree / "alpha" / "job8", "alpha/job8")
+    ingest(tmp_path / "db", tmp_path / "all.tar")
+    assert ask(tmp_path / "db", "SELECT DISTINCT job FROM events") == [("job8",)]
+
+
+def test_files_older_than_since_are_left_out(tree: Path, tmp_path: Path) -> None:
+    old = tree / "alpha/job7/n0/rank_1.log"
+    os.utime(old, (0, 0))
+    assert ingest(tmp_path / "db", tree, since="2020-01-01").files == 4
+
+
+def test_a_killed_ingest_is_completed_by_the_next(tree: Path, tmp_path: Path) -> None:
+    for copy in range(30):
+        shutil.copytree(tree / "alpha", tree / f"c{copy:02d}")
+    ingest(tmp_path / "whole", tree)
+    whole = content(tmp_path / "whole")
+    code = (
+        "import ingest.pipeline as p, pathlib, sys\n"
+        "from ingest.store import Store\n"
+        "p.TRANSACTION_FILES = 4\n"
+        "with Store(pathlib.Path(sys.argv[1])) as s:\n"
+        "  p.ingest(s, p.plan([sys.argv[2]], workers=1))\n"
+    )
+    for after in (0.5, 0.9, 1.3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "db"), str(tree)], cwd=ROOT
+        )
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    ingest(tmp_path / "db", tree)
+    assert content(tmp_path / "db") == whole
+    assert [p.name for p in tmp_path.iterdir() if "spool" in p.name] == []
+
+
+def test_locked_database_is_named_with_the_remedy(tmp_path: Path) -> None:
+    code = (
+        "import duckdb, sys\ncon = duckdb.connect(sys.argv[1])\n"
+        "print('open', flush=True)\nsys.stdin.read()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "db")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert other.stdout is not None
+    other.stdout.readline()
+    with pytest.raises(StoreError, match="another process has it open for writing: wait for it"):
+        Store(tmp_path / "db")
+    other.communicate()
+
+
+@pytest.mark.parametrize(
+    ("content_", "message"),
+    [(b"not a database at all" * 100, "not a DuckDB database: name another --db")],
+)
+def test_wrong_database_is_named_with_the_remedy(
+    tmp_path: Path, content_: bytes, message: str
+) -> None:
+    (tmp_path / "db").write_bytes(content_)
+    with pytest.raises(StoreError, match=message):
+        Store(tmp_path / "db")
+
+
+def test_other_schema_version_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path / "db") as store:
+        store.connection.execute("UPDATE firstfault SET schema_version = 99")
+    with pytest.raises(StoreError, match="schema version 99"):
+        Store(tmp_path / "db")
+
+
+def test_no_planted_secret_is_stored(tmp_path: Path) -> None:
+    lines = []
+    planted = corpus()
+    for number, one in enumerate(planted):
+        lines += [one.line, f"[rank{number}]: {RACE} {one.line}"]
+    (tmp_path / "env.log").write_text("\n".join(lines))
+    summary = ingest(tmp_path / "db", tmp_path / "env.log", every_match=True)
+    assert summary.masked >= len(planted)
+    stored = repr(content(tmp_path / "db"))
+    raw = (tmp_path / "db").read_bytes()
+    leaked = [p.name for p in planted if p.secret in stored or p.secret.encode() in raw]
+    assert leaked == []
