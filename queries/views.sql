@@ -1,0 +1,680 @@
+-- What every report builds on: events placed in attempts, outcomes, incidents, first failures.
+--
+-- Pure SQL over the tables of the database; `ingest` stores it in the database, so that any DuckDB
+-- client reads the same views. Rules are those of the reports' documentation: t_eff is when a thing
+-- began, order inside a file is its line order, order across files is claimed beyond 2 s only.
+
+-- Seconds from one time to another.
+CREATE OR REPLACE MACRO seconds_between(a, b) AS (epoch_us(b) - epoch_us(a)) / 1e6;
+
+-- Whether a value passes a filter that may be left out, and a time a range that may be open.
+CREATE OR REPLACE MACRO asked(value, wanted) AS (wanted IS NULL OR value = wanted);
+CREATE OR REPLACE MACRO within(t, since, until) AS
+  (since IS NULL OR t >= since) AND (until IS NULL OR t < until);
+
+-- Words of failure ids that carry a meaning of their own here.
+CREATE OR REPLACE MACRO is_generic(failure) AS failure = 'python-exception';
+CREATE OR REPLACE MACRO stop_kind(failure, role, message) AS CASE
+  WHEN role = 'teardown' OR contains(coalesce(message, ''), 'DUE TO TASK FAILURE') THEN NULL
+  WHEN failure = 'slurm-time-limit' THEN 'timeout'
+  WHEN failure = 'job-preempted' THEN 'preempted'
+  WHEN failure = 'slurm-step-cancelled' THEN 'cancelled' END;
+CREATE OR REPLACE MACRO is_scheduling(failure) AS
+  failure IN ('slurm-time-limit', 'job-preempted', 'slurm-step-cancelled');
+
+-- Whether a line only belongs to the end of something: teardown, or collateral of no weight.
+CREATE OR REPLACE MACRO is_noise(role, severity) AS
+  role IN ('teardown', 'context')
+  OR (role = 'collateral' AND severity IS NOT NULL AND severity IN ('low', 'info'));
+
+-- What a scheduler's final state means.
+CREATE OR REPLACE MACRO state_outcome(state) AS CASE
+  WHEN state IS NULL THEN NULL
+  WHEN regexp_matches(upper(state), '^(COMPLETED|SUCCEEDED|CD)\b') THEN 'completed'
+  WHEN regexp_matches(upper(state), '^(TIMEOUT|DEADLINE|TO|DL)\b') THEN 'timeout'
+  WHEN regexp_matches(upper(state), '^(PREEMPTED|PR)\b') THEN 'preempted'
+  WHEN regexp_matches(upper(state), '^(CANCELLED|CA)\b') THEN 'cancelled'
+  WHEN regexp_matches(upper(state), '^(FAILED|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|ERROR|OOM|F|NF|BF)\b')
+    THEN 'failed' END;
+
+-- Files that were read, without copies of another file of the same rank and host. attempt_id is a
+-- number for (cluster, run, attempt); it means nothing outside one query.
+CREATE OR REPLACE VIEW live_files AS
+SELECT f.*, hash(f.cluster, f.run, f.attempt) AS attempt_id
+FROM files AS f LEFT JOIN files AS o ON o.file_id = f.copy_of
+WHERE f.status IN ('ok', 'truncated')
+  AND (o.file_id IS NULL OR o.rank IS DISTINCT FROM f.rank OR o.host IS DISTINCT FROM f.host);
+
+-- Events of those files with the bounds of what they say: t0 when it began, t1 when it was last
+-- printed (a bound where the line has no time), t1_hi the latest it can have been.
+CREATE OR REPLACE VIEW live_events AS
+SELECT e.*,
+  coalesce(e.t_eff, e.ts_hi) AS t0,
+  greatest(coalesce(e.ts_last, e.ts, e.ts_lo, e.ts_hi), e.t_eff) AS t1,
+  coalesce(e.ts_last, e.ts, e.ts_hi) AS t1_hi,
+  coalesce(e.last_line_no, e.line_no) AS line_end,
+  coalesce(e.t_eff, e.ts_hi, f.last_ts, f.mtime) AS t_about,
+  f.path, f.rank AS file_rank,
+  CASE WHEN e.run IS NOT NULL THEN f.attempt_id END AS file_attempt_id
+FROM events AS e
+JOIN live_files AS f ON f.file_id = e.file_id;
+
+-- One row an attempt (a launch of a run), healthy ones too, without its outcome.
+CREATE OR REPLACE VIEW attempt_spans AS
+WITH labelled AS (
+  SELECT attempt_id, any_value(cluster) AS cluster, any_value(run) AS run, any_value(job) AS job,
+    any_value(attempt) AS attempt, count(*) AS files, count(rank) AS rank_files,
+    list(DISTINCT rank) AS ranks, list(DISTINCT host) AS hosts,
+    min(first_ts) AS first_ts, max(last_ts) AS last_ts, max(mtime) AS mtime
+  FROM live_files WHERE run IS NOT NULL GROUP BY attempt_id
+), told AS (
+  SELECT file_attempt_id AS attempt_id,
+    greatest(max(world_size), max(try_cast(captures['nranks'] AS INTEGER))) AS world_size,
+    max(greatest(step, try_cast(captures['step_last'] AS BIGINT)))
+      FILTER (failure IN ('training-step', 'checkpoint-complete')) AS last_step,
+    list(DISTINCT rank) AS ranks, list(DISTINCT host) AS hosts,
+    min(t0) AS first_ts, max(t1) AS last_ts
+  FROM live_events WHERE file_attempt_id IS NOT NULL GROUP BY file_attempt_id
+), scheduled AS (
+  SELECT *, row_number() OVER (
+    PARTITION BY cluster, job ORDER BY attempt DESC NULLS LAST) AS newest
+  FROM jobs
+), logged AS (
+  SELECT l.* REPLACE (least(l.first_ts, t.first_ts) AS first_ts,
+      greatest(l.last_ts, t.last_ts) AS last_ts,
+      list_distinct(list_concat(l.ranks, coalesce(t.ranks, []))) AS ranks,
+      list_distinct(list_concat(l.hosts, coalesce(t.hosts, []))) AS hosts),
+    t.world_size, t.last_step
+  FROM labelled AS l LEFT JOIN told AS t USING (attempt_id)
+), joined AS (
+  SELECT l.attempt_id, coalesce(l.cluster, j.cluster) AS cluster, coalesce(l.run, j.job) AS run,
+    coalesce(l.job, j.job) AS job, coalesce(l.attempt, j.attempt) AS attempt,
+    coalesce(l.files, 0) AS files, coalesce(l.rank_files, 0) AS rank_files, l.ranks,
+    l.hosts, l.first_ts, l.last_ts, l.mtime, l.world_size, l.last_step,
+    j.state, j.source, j.start_ts, j.end_ts, j.submit_ts, j.gpus, j.nodes, j.hosts AS job_hosts
+  FROM logged AS l
+  FULL JOIN scheduled AS j
+    ON j.job = l.job AND coalesce(j.cluster, '') = coalesce(l.cluster, '')
+    AND coalesce(j.attempt = l.attempt, l.attempt IS NOT NULL OR j.newest = 1)
+  QUALIFY l.attempt_id IS NULL OR row_number() OVER (
+    PARTITION BY l.attempt_id ORDER BY j.attempt = l.attempt DESC NULLS LAST, j.newest) = 1
+)
+SELECT coalesce(attempt_id, hash(cluster, run, attempt)) AS attempt_id,
+  cluster, run, job, attempt, files, rank_files,
+  len(coalesce(ranks, [])) AS ranks_seen, len(coalesce(hosts, [])) AS hosts_seen,
+  list_sort(list_distinct(list_concat(coalesce(hosts, []), coalesce(job_hosts, [])))) AS hosts,
+  world_size, last_step,
+  coalesce(start_ts, first_ts) AS first_ts, coalesce(end_ts, last_ts) AS last_ts,
+  coalesce(end_ts, last_ts, start_ts, first_ts, mtime) AS t_about,
+  submit_ts, coalesce(gpus, world_size) AS gpus, coalesce(nodes, len(job_hosts)) AS nodes,
+  state, source
+FROM joined;
+
+-- Events with the attempt they belong to. An event of a host's or a scheduler's log belongs to the
+-- one attempt that ran on its host then, up to 5 min after its end; on a shared host to none.
+CREATE OR REPLACE VIEW placed_events AS
+WITH ran AS (
+  SELECT attempt_id, cluster, run, job, attempt, unnest(hosts) AS host, first_ts, last_ts
+  FROM attempt_spans
+), near AS (
+  SELECT e.event_id, r.attempt_id, r.run, r.job, r.attempt, e.t0 <= r.last_ts AS inside, r.last_ts
+  FROM (
+    SELECT event_id, cluster, host, coalesce(t_eff, ts_hi) AS t0 FROM events WHERE run IS NULL
+  ) AS e
+  JOIN ran AS r ON r.host = e.host AND coalesce(r.cluster, '') = coalesce(e.cluster, '')
+    AND e.t0 >= r.first_ts - INTERVAL 2 SECOND AND e.t0 <= r.last_ts + INTERVAL 5 MINUTE
+), hosted AS (
+  SELECT * FROM near
+  QUALIFY row_number() OVER (PARTITION BY event_id ORDER BY inside DESC, last_ts DESC) = 1
+    AND count(*) FILTER (inside) OVER (PARTITION BY event_id) <= 1
+)
+SELECT e.* EXCLUDE (file_attempt_id) REPLACE (
+    coalesce(e.run, h.run) AS run, coalesce(e.job, h.job) AS job,
+    coalesce(e.attempt, h.attempt) AS attempt),
+  coalesce(e.file_attempt_id, h.attempt_id) AS attempt_id, e.run IS NULL AS from_host
+FROM live_events AS e LEFT JOIN hosted AS h ON h.event_id = e.event_id;
+
+-- Events that bear on how an attempt ended: causes, confirmations and collateral, steps and
+-- checkpoints, its end, the scheduler's word; with what stands after each of them.
+-- `recovered`: real progress followed, so it did not end the attempt. That is a later step or
+-- checkpoint of the same rank, the end of the run, three steps further on in the file, or a step
+-- of any rank a minute later (training is synchronous: the others do not go on without a dead
+-- rank). `stopped`: the scheduler had already ended the attempt.
+CREATE OR REPLACE VIEW marks AS
+WITH relevant AS (
+  SELECT *,
+    failure = 'run-completed' AS ends, failure = 'training-step' AS steps,
+    failure IN ('training-step', 'checkpoint-complete') AS advances,
+    stop_kind(failure, role, message) AS stop, is_generic(failure) AS generic
+  FROM placed_events
+  WHERE attempt_id IS NOT NULL AND (role IN ('cause', 'confirmation', 'collateral')
+    OR failure IN ('training-step', 'checkpoint-complete', 'run-completed')
+    OR is_scheduling(failure))
+), counted AS (
+  SELECT *, coalesce(sum(repeats) FILTER (steps) OVER (
+    PARTITION BY file_id ORDER BY line_no DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS steps_later
+  FROM relevant
+), seen AS (
+  SELECT *,
+    bool_or(ends) OVER attempt AS done,
+    max(t1_hi) FILTER (ends) OVER attempt AS done_t,
+    max(line_end) FILTER (ends) OVER file AS done_line,
+    max(t1_hi) FILTER (steps) OVER attempt AS step_t,
+    max(t1_hi) FILTER (advances) OVER (PARTITION BY attempt_id, rank) AS own_t,
+    max(line_end) FILTER (advances) OVER (PARTITION BY file_id, rank) AS own_line,
+    max(line_end - (line_end - line_no) * least(1, (3 - steps_later) / repeats))
+      FILTER (steps AND steps_later < 3 AND steps_later + repeats >= 3) OVER file AS third_line,
+    min(line_no) FILTER (stop IS NOT NULL) OVER file AS stop_line,
+    min(t1) FILTER (stop IS NOT NULL) OVER attempt AS stop_t,
+    bool_or(stop IS NOT NULL) OVER attempt AS has_stop,
+    coalesce(min(rank) OVER attempt = max(rank) OVER attempt, true) AS lone
+  FROM counted
+  WINDOW attempt AS (PARTITION BY attempt_id), file AS (PARTITION BY file_id)
+)
+SELECT * EXCLUDE (done_t, done_line, step_t, own_t, own_line, third_line, stop_line, stop_t,
+    has_stop, lone, steps_later),
+  NOT ends AND NOT advances AND (
+    coalesce(line_end < done_line, false)
+    OR coalesce(t1_hi < done_t, false)
+    OR coalesce(line_end < own_line AND (rank IS NOT NULL OR lone), false)
+    OR coalesce(rank IS NOT NULL AND t1_hi < own_t, false)
+    OR coalesce(line_end < third_line, false)
+    OR coalesce(t1_hi + INTERVAL 60 SECOND < step_t, false)) AS recovered,
+  coalesce(line_no > stop_line, t0 > stop_t + INTERVAL 2 SECOND, has_stop AND generic) AS stopped,
+  role IN ('cause', 'confirmation', 'collateral') AND NOT is_scheduling(failure) AND NOT ends
+    AND NOT advances AS trouble
+FROM seen;
+
+-- One row an attempt with how it ended. The scheduler's word wins over the log's, but a cancelled
+-- attempt whose cause lies in its last 5 min was stopped because it had failed.
+CREATE OR REPLACE VIEW attempts AS
+WITH signs AS (
+  SELECT attempt_id, bool_or(ends) AS done,
+    bool_or(stop = 'timeout') AS timed_out, bool_or(stop = 'preempted') AS preempted,
+    bool_or(stop = 'cancelled') AS cancelled,
+    bool_or(caused) AS caused, max(t1) FILTER (caused) AS cause_t,
+    bool_or(live AND role = 'collateral' AND NOT is_noise(role, severity)) AS hurt
+  FROM (
+    SELECT *, trouble AND NOT recovered AND NOT stopped AS live,
+      live AND role <> 'collateral' AND NOT (generic AND done) AS caused
+    FROM marks)
+  GROUP BY attempt_id
+), judged AS (
+  SELECT s.*, g.caused, g.cause_t, state_outcome(s.state) AS said,
+    CASE WHEN g.caused THEN 'failed'
+      WHEN g.done THEN 'completed'
+      WHEN g.timed_out THEN 'timeout'
+      WHEN g.preempted THEN 'preempted'
+      WHEN g.cancelled AND NOT g.hurt THEN 'cancelled'
+      WHEN g.hurt THEN 'failed'
+      ELSE 'unknown' END AS told
+  FROM attempt_spans AS s LEFT JOIN signs AS g ON g.attempt_id = s.attempt_id
+), settled AS (
+  SELECT *, coalesce(said = 'cancelled' AND caused
+      AND (cause_t >= last_ts - INTERVAL 5 MINUTE OR cause_t IS NULL), false) AS inferred
+  FROM judged
+)
+SELECT attempt_id, cluster, run, job, attempt, files, rank_files, ranks_seen, hosts_seen,
+  world_size, gpus, nodes, first_ts, last_ts, last_step, submit_ts, hosts,
+  CASE WHEN inferred THEN 'failed' ELSE coalesce(said, told) END AS outcome,
+  CASE WHEN inferred THEN 'inferred' WHEN said IS NOT NULL THEN coalesce(source, 'jobs')
+    ELSE 'log' END AS state_source,
+  t_about
+FROM settled;
+
+-- The members of incidents (three-step filtering of Liang et al., DSN'05, then gap tupling): an
+-- incident is the union of intervals [t0, t1] of one place, joined across gaps up to window_s.
+-- A place is the attempt (`run`), else the host; the host; or the whole cluster. A repeat (same
+-- signature, rank and host within dup_s of the one before) and an echo (same signature elsewhere
+-- within spatial_s of its episode's first) never start an incident and are not counted. Warnings
+-- (context) join an incident that is near but never stretch or join others; teardown and collateral
+-- of no weight make none.
+-- Events without any time make one incident a file, per-rank files of an attempt one together.
+-- Longer than max_h hours, an incident is cut and flagged.
+CREATE OR REPLACE MACRO incident_events(
+  window_s := 300, dup_s := 5, spatial_s := 60, max_h := 6, scope := 'run') AS TABLE
+WITH placed AS MATERIALIZED (
+  SELECT event_id, attempt_id, cluster, run, job, attempt, file_id, path, file_rank, host, rank,
+    signature, failure, role, severity, repeats, line_no, ts, t_about, t0, t1
+  FROM placed_events
+  WHERE role IN ('cause', 'confirmation', 'collateral', 'teardown')
+    OR (role = 'context' AND severity IS DISTINCT FROM 'info')
+), keyed AS (
+  SELECT *, hash(spot, warning) AS place, hash(spot, signature) AS same_key,
+    hash(spot, signature, host, rank) AS own_key
+  FROM (
+    SELECT event_id, signature, host, rank, line_no, t0, greatest(t0, t1) AS t1,
+      role <> 'cause' AS later, role = 'context' AS warning, is_noise(role, severity) AS noise,
+      hash(
+        CASE WHEN scope = 'cluster' THEN hash(cluster)
+          WHEN scope = 'host' THEN hash(cluster, host, 'host')
+          ELSE coalesce(attempt_id, hash(cluster, host, CASE WHEN host IS NULL THEN path END)) END,
+        CASE WHEN t0 IS NULL AND (file_rank IS NULL OR attempt_id IS NULL) THEN path
+          WHEN t0 IS NULL THEN 'no time' END) AS spot
+    FROM placed)
+), paced AS (
+  SELECT event_id, spot, place, same_key, warning, noise, later, line_no, t0, t1,
+    row_number() OVER (PARTITION BY place ORDER BY t0, event_id) = 1 AS opens,
+    max(t1) OVER (PARTITION BY place ORDER BY t0, event_id
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier,
+    dup_s > 0 AND coalesce(seconds_between(
+      max(t1) OVER (PARTITION BY own_key ORDER BY t0, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), t0) <= dup_s, false) AS is_repeat,
+    spatial_s > 0 AND coalesce(seconds_between(
+      max(t1) OVER (PARTITION BY same_key ORDER BY t0, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), t0) <= spatial_s, t0 IS NULL) AS near
+  FROM keyed
+), burst AS (
+  SELECT *, sum((NOT near)::INTEGER)
+    OVER (PARTITION BY same_key ORDER BY t0, event_id) AS burst_no
+  FROM paced
+), episode AS (  -- an episode ends spatial_s after its first; timeless lines of a file are one
+  SELECT *, floor(seconds_between(min(t0) OVER (PARTITION BY same_key, burst_no), t0)
+    / greatest(spatial_s, 1e-6)) AS episode_no
+  FROM burst
+), echoed AS (
+  SELECT *, row_number() OVER (
+    PARTITION BY same_key, burst_no, episode_no ORDER BY t0, event_id) > 1 AS is_echo
+  FROM episode
+), islands AS (
+  SELECT *, sum((opens OR (NOT is_repeat AND NOT is_echo
+      AND seconds_between(earlier, t0) > window_s))::INTEGER)
+      OVER (PARTITION BY place ORDER BY t0, event_id) AS island
+  FROM echoed
+), cut AS (
+  SELECT *,
+    CASE WHEN max_h > 0
+      THEN floor(seconds_between(min(t0) OVER w, t0) / (3600 * max_h)) END AS piece,
+    coalesce(max_h > 0 AND seconds_between(min(t0) OVER w, max(t1) OVER w) > 3600 * max_h,
+      false) AS capped
+  FROM islands WINDOW w AS (PARTITION BY place, island)
+), grouped AS (
+  SELECT event_id, spot, place, warning, t0, t1, is_repeat, is_echo, capped,
+    first_value(event_id) OVER (
+      PARTITION BY place, island, piece ORDER BY t0, later, line_no, event_id) AS incident_id,
+    warning OR bool_or(NOT noise) OVER (PARTITION BY place, island, piece) AS wrong
+  FROM cut
+), spans AS (  -- of incidents proper, and which warnings they take in
+  SELECT spot, incident_id, any_value(capped) AS capped, min(t0) AS t_first, max(t1) AS t_last,
+    coalesce(min(t0), TIMESTAMP '1970-01-01') AS t_key
+  FROM grouped WHERE NOT warning AND wrong GROUP BY spot, incident_id
+), taken AS (
+  SELECT g.event_id, s.incident_id, s.capped
+  FROM (FROM grouped WHERE warning) AS g
+  ASOF JOIN spans AS s ON s.spot = g.spot
+    AND coalesce(g.t0, TIMESTAMP '1970-01-01')
+      >= s.t_key - to_microseconds((1e6 * window_s)::BIGINT)
+  WHERE coalesce(seconds_between(s.t_last, g.t0) <= window_s, true)
+)
+SELECT p.* EXCLUDE (severity, file_rank), g.warning,
+  g.is_repeat, g.is_echo, coalesce(n.incident_id, g.incident_id) AS incident_id,
+  coalesce(n.capped, g.capped) AS capped, g.warning AND n.event_id IS NULL AS warning_only
+FROM grouped AS g
+JOIN placed AS p ON p.event_id = g.event_id
+LEFT JOIN taken AS n ON n.event_id = g.event_id
+WHERE g.wrong;
+
+-- One row an incident.
+CREATE OR REPLACE MACRO incident_rows(
+  window_s := 300, dup_s := 5, spatial_s := 60, max_h := 6, scope := 'run') AS TABLE
+WITH members AS (
+  FROM incident_events(window_s := window_s, dup_s := dup_s, spatial_s := spatial_s,
+    max_h := max_h, scope := scope)
+), rows AS (
+  SELECT incident_id,
+    CASE WHEN min(cluster) = max(cluster) THEN min(cluster) END AS cluster,
+    CASE WHEN count(DISTINCT attempt_id) = 1 THEN any_value(run) END AS run,
+    CASE WHEN count(DISTINCT attempt_id) = 1 THEN any_value(job) END AS job,
+    CASE WHEN count(DISTINCT attempt_id) = 1 THEN any_value(attempt) END AS attempt,
+    CASE WHEN count(DISTINCT attempt_id) = 1 THEN any_value(attempt_id) END AS attempt_id,
+    min(t0) FILTER (alone OR NOT warning) AS t_first,
+    max(t1) FILTER (alone OR NOT warning) AS t_last,
+    count(*) FILTER (NOT is_repeat AND NOT is_echo) AS n_events,
+    sum(repeats)::BIGINT AS n_raw_events,
+    count(DISTINCT hash(attempt_id, rank)) FILTER (rank IS NOT NULL) AS n_ranks,
+    count(DISTINCT host) AS n_hosts,
+    list_sort(list(DISTINCT signature)) AS signatures,
+    list_sort(list(DISTINCT failure)) AS failures,
+    arg_min(signature, place) AS first_signature, arg_min(failure, place) AS first_failure,
+    arg_min({'host': host}, place).host AS first_host,
+    arg_min({'rank': rank}, place).rank AS first_rank,
+    arg_min(path, place) AS first_file, arg_min(line_no, place) AS first_line,
+    CASE WHEN count(*) = count(ts) THEN 'own' WHEN count(t0) > 0 THEN 'bounds' ELSE 'order_only' END
+      AS ts_quality,
+    bool_or(capped) AS capped, bool_and(warning) AS warning_only, max(t_about) AS t_about,
+    list(DISTINCT role) AS roles,
+    bool_or(live) AS live
+  FROM (
+    SELECT m.*, warning_only AS alone,
+      {'a': warning, 'b': t0, 'c': role <> 'cause', 'd': line_no, 'e': event_id} AS place,
+      event_id IN (SELECT event_id FROM marks WHERE trouble AND NOT recovered) AS live
+    FROM members AS m)
+  GROUP BY incident_id
+)
+SELECT r.* EXCLUDE (live), seconds_between(t_first, t_last) AS duration_s,
+  coalesce(live AND a.outcome = 'failed', false) AS ended_attempt,
+  CASE WHEN live AND a.outcome = 'failed' THEN greatest(a.gpus, r.n_ranks) ELSE r.n_ranks END
+    AS gpus_affected,
+  a.outcome, a.first_ts AS attempt_first_ts
+FROM rows AS r LEFT JOIN attempts AS a USING (attempt_id);
+
+CREATE OR REPLACE VIEW incidents AS FROM incident_rows();
+
+-- What went wrong first: one row a failed attempt, or (grain := 'incident') one an incident.
+-- Of a rank's causes in a file the first counts, a generic exception only where nothing specific
+-- is there. Across files the earliest t0 wins; within skew_s, and inside one file whose lines lack
+-- times, line order decides and all ranks of the same failure are tied. A confirmation (kernel
+-- oom) counts from the first death that it explains. Collateral never outranks a cause.
+CREATE OR REPLACE MACRO first_failures(grain := 'attempt', skew_s := 2) AS TABLE
+WITH runs AS MATERIALIZED (
+  FROM attempts
+), placed AS MATERIALIZED (
+  SELECT attempt_id, event_id, file_id, path, line_no, role, failure, signature, severity, rank,
+    host, t0, ts, ts_hi, repeats, message, captures, from_host
+  FROM placed_events
+), judged AS (
+  SELECT event_id, recovered, stopped, generic AND done AS late
+  FROM marks WHERE trouble
+), members AS (
+  SELECT p.attempt_id AS unit, p.*
+  FROM placed AS p
+  WHERE grain <> 'incident' AND p.role IN ('cause', 'confirmation', 'collateral', 'teardown')
+    AND p.attempt_id IN (SELECT attempt_id FROM runs WHERE outcome = 'failed')
+  UNION ALL
+  SELECT i.incident_id AS unit, p.*
+  FROM (
+    SELECT incident_id, event_id FROM incident_events() WHERE grain = 'incident' AND NOT warning
+  ) AS i JOIN placed AS p USING (event_id)
+), happened AS MATERIALIZED (
+  SELECT m.*,
+    NOT is_scheduling(m.failure) AND NOT coalesce(j.stopped, false) AND NOT coalesce(j.late, false)
+      AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
+  FROM members AS m LEFT JOIN judged AS j USING (event_id)
+), explained AS (  -- the deaths that a confirmation may explain
+  SELECT unit, event_id, min(d.t0) AS t0,
+    min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
+  FROM (FROM happened WHERE role = 'confirmation' AND eligible) AS c
+  JOIN (SELECT unit, t0, line_no, file_id FROM happened WHERE role = 'collateral') AS d USING (unit)
+  WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
+    OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
+  GROUP BY ALL
+), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
+  SELECT DISTINCT h.event_id
+  FROM (FROM happened WHERE eligible) AS h
+  JOIN precedence AS p ON p.effect = h.failure AND p.scope IN ('same-rank', 'same-gpu', 'same-host')
+  JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
+    ON k.unit = h.unit AND k.failure = p.cause
+    AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
+      OR (k.host = h.host AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
+        AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
+  WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
+), causes AS (
+  SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
+    h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
+    h.event_id IN (FROM wrapped) AS wrapper
+  FROM happened AS h LEFT JOIN explained AS x USING (unit, event_id)
+  WHERE h.eligible AND h.role IN ('cause', 'confirmation')
+  QUALIFY row_number() OVER (
+    PARTITION BY h.unit, h.file_id, h.rank
+    ORDER BY generic, wrapper, line_key, h.role = 'cause', h.event_id) = 1
+), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
+  SELECT *, wrapper
+      OR (generic AND (
+        bool_or(role = 'confirmation') OVER u
+        OR (ts IS NULL AND (ts_hi IS NULL OR ts_hi > t0 + INTERVAL 60 SECOND)
+          AND bool_or(NOT generic OR ts IS NOT NULL) OVER u)))
+      OR (ts IS NULL AND NOT from_host AND coalesce(
+        max(t0) FILTER (from_host) OVER (PARTITION BY unit, host)
+          BETWEEN t0 - INTERVAL 2 SECOND AND coalesce(ts_hi, 'infinity'::TIMESTAMP), false)) AS weak,
+    min(file_id) OVER u = max(file_id) OVER u AS one_file
+  FROM causes WINDOW u AS (PARTITION BY unit)
+), timed AS (
+  SELECT *, min(t0) FILTER (NOT weak) OVER u AS t_min,
+    one_file AND NOT bool_and(ts IS NOT NULL) OVER u AS by_line
+  FROM weighed WINDOW u AS (PARTITION BY unit)
+), ordered AS (
+  SELECT *, row_number() OVER (
+    PARTITION BY unit
+    ORDER BY weak, NOT coalesce(by_line OR t0 <= t_min + to_microseconds((1e6 * skew_s)::BIGINT),
+        t_min IS NULL),
+      CASE WHEN one_file THEN line_key END, t0 NULLS LAST, path, line_key, event_id) AS place
+  FROM timed
+), winner AS (
+  SELECT o.*,
+    CASE WHEN s.points_to NOT LIKE '%local%' OR (a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16)
+      THEN try_cast(captures[s.points_to] AS INTEGER) END AS pointed_rank,
+    CASE WHEN s.points_to NOT LIKE '%rank%' THEN lower(captures[s.points_to]) END AS pointed_host
+  FROM ordered AS o
+  LEFT JOIN signatures AS s ON s.signature = o.signature
+  LEFT JOIN runs AS a ON a.attempt_id = o.attempt_id
+  WHERE place = 1
+), rivals AS (  -- other causes of the unit against the first one
+  SELECT w.unit,
+    list_sort(list(DISTINCT o.rank) FILTER (alike AND o.rank IS NOT NULL)) AS tied_ranks,
+    count(DISTINCT o.host) FILTER (alike) AS tied_hosts,
+    arg_min(o.rank, o.place) FILTER (alike) AS tied_rank,
+    CASE WHEN count(DISTINCT o.rank) FILTER (o.host = w.host) = 1
+      THEN min(o.rank) FILTER (o.host = w.host) END AS host_rank,
+    bool_or(NOT alike AND o.rank IS DISTINCT FROM w.rank
+      AND NOT coalesce(seconds_between(w.t0, o.t0) > skew_s, false)) AS contested,
+    bool_or(o.t0 IS NULL) AND NOT any_value(w.one_file) AND count(DISTINCT o.rank) > 1 AS unordered
+  FROM (
+    SELECT o.*, o.failure = w.failure
+      AND coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true) AS alike
+    FROM ordered AS o JOIN winner AS w USING (unit)) AS o
+  JOIN winner AS w USING (unit)
+  GROUP BY w.unit
+), echoes AS (  -- a cause without a rank has that of the first known effect printed soon after
+  SELECT w.unit, arg_min(h.rank, h.line_no) AS rank, arg_min(h.host, h.line_no) AS host
+  FROM winner AS w
+  JOIN happened AS h ON h.unit = w.unit AND h.file_id = w.file_id AND h.rank IS NOT NULL
+    AND h.line_no > w.said_at AND h.line_no <= w.said_at + 100
+  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure
+  WHERE w.rank IS NULL GROUP BY w.unit
+), elastic AS (  -- torchrun's own table: the block under its marker, of the node that saw it first
+  SELECT m.attempt_id, m.event_id, m.file_id, m.path, m.line_no, m.severity, m.message,
+    m.t0, try_strptime(max(r.captures['at']), '%Y-%m-%d_%H:%M:%S') AS seen_at,
+    try_cast(max(r.captures['peer_rank']) AS INTEGER) AS rank,
+    max(r.captures['peer_host']) AS host,
+    try_cast(max(r.captures['exit_code']) AS INTEGER) AS exit_code
+  FROM (FROM placed WHERE signature = 'torchelastic-first-failure') AS m
+  JOIN (FROM placed WHERE failure = 'torchelastic-child-failed' AND role = 'context') AS r
+    ON r.file_id = m.file_id AND r.line_no > m.line_no AND r.line_no <= m.line_no + 6
+    AND r.rank IS NOT DISTINCT FROM m.rank
+  WHERE m.attempt_id IS NOT NULL
+  GROUP BY ALL
+), blamed AS (  -- the one rank whose Python raised, by torchrun's table
+  SELECT attempt_id, arg_min(rank, (seen_at, t0, line_no)) AS rank
+  FROM elastic WHERE exit_code = 1 AND rank IS NOT NULL GROUP BY attempt_id
+), named AS (
+  SELECT w.*, CASE WHEN w.role = 'confirmation' THEN 'confirmation' ELSE 'root_signature' END
+      AS evidence,
+    coalesce(w.pointed_rank, w.rank, r.tied_rank, e.rank,
+      CASE WHEN w.from_host THEN r.host_rank ELSE b.rank END) AS who,
+    CASE WHEN w.pointed_rank IS NOT NULL THEN [w.pointed_rank]
+      WHEN len(coalesce(r.tied_ranks, [])) > 0 THEN r.tied_ranks
+      WHEN who IS NOT NULL THEN [who] ELSE [] END AS tied_ranks,
+    coalesce(w.pointed_host, CASE WHEN w.pointed_rank IS NULL THEN coalesce(w.host, e.host) END)
+      AS place_host,
+    r.tied_hosts, r.contested, r.unordered,
+    w.generic OR (w.rank IS NULL AND w.pointed_rank IS NULL AND w.host IS NULL) AS doubtful
+  FROM winner AS w
+  JOIN rivals AS r USING (unit)
+  LEFT JOIN echoes AS e USING (unit)
+  LEFT JOIN blamed AS b ON b.attempt_id = w.attempt_id
+), homes AS (  -- where the logs show a rank to run
+  SELECT attempt_id, rank, min(host) AS host
+  FROM (
+    SELECT attempt_id, rank, host FROM placed
+    UNION ALL SELECT attempt_id, rank, host FROM elastic)
+  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
+  GROUP BY attempt_id, rank HAVING min(host) = max(host)
+), verdicts AS (
+  SELECT n.unit, n.attempt_id, n.event_id, n.file_id, n.path, n.said_at, n.failure, n.signature,
+    n.severity, n.message, n.t0, n.doubtful, n.evidence, n.who AS rank,
+    coalesce(n.place_host, h.host) AS host, n.tied_ranks, n.tied_hosts, n.contested, n.unordered
+  FROM named AS n LEFT JOIN homes AS h ON h.attempt_id = n.attempt_id AND h.rank = n.who
+), traces AS (  -- failed attempts without a cause: what their launcher and signals say
+  SELECT attempt_id AS unit, event_id, file_id, path, line_no, severity, message, t0, rank, host,
+    'elastic_first' AS rule, 0 AS weight, seen_at
+  FROM elastic WHERE grain <> 'incident' AND rank IS NOT NULL AND coalesce(exit_code, 1) NOT IN (-15, 143)
+  UNION ALL
+  SELECT unit, event_id, file_id, path, line_no, severity, message, t0,
+    coalesce(rank, try_cast(captures['peer_rank'] AS INTEGER)),
+    coalesce(host, captures['peer_host']),
+    CASE WHEN killed THEN 'exit_signal' ELSE 'undetermined' END,
+    CASE WHEN killed THEN 1 WHEN is_noise(role, severity) THEN 3 ELSE 2 END, NULL
+  FROM (
+    SELECT *, failure IN ('process-sigkill', 'process-sigbus', 'process-segfault') AS killed
+    FROM happened WHERE grain <> 'incident' AND role IN ('collateral', 'teardown'))
+), guesses AS (
+  SELECT attempt_id AS unit, attempt_id, t.event_id, t.file_id, t.path, t.line_no AS said_at,
+    NULL AS failure, NULL AS signature, t.severity, t.message, t.t0, false AS doubtful,
+    coalesce(t.rule, 'undetermined') AS evidence,
+    CASE WHEN t.rule <> 'undetermined' THEN t.rank END AS rank,
+    CASE WHEN t.rule <> 'undetermined' THEN t.host END AS host,
+    CASE WHEN t.rule <> 'undetermined' AND t.rank IS NOT NULL THEN [t.rank] ELSE [] END,
+    1, false, false
+  FROM (SELECT attempt_id FROM runs WHERE outcome = 'failed' AND grain <> 'incident') AS a
+  LEFT JOIN (
+    SELECT *, unit AS attempt_id FROM traces
+    QUALIFY row_number() OVER (
+      PARTITION BY unit ORDER BY weight, seen_at, t0 NULLS LAST, path, line_no) = 1
+  ) AS t USING (attempt_id)
+  WHERE attempt_id NOT IN (SELECT unit FROM verdicts)
+), found AS (
+  FROM verdicts UNION ALL FROM guesses
+), dragged AS (
+  SELECT f.unit, sum(h.repeats)::BIGINT AS collateral_events,
+    count(DISTINCT h.rank) FILTER (NOT list_contains(f.tied_ranks, h.rank)) AS collateral_ranks,
+    list_sort(list(DISTINCT h.failure)) AS collateral_failures,
+    min(h.t0) FILTER (h.role <> 'cause') AS t_next
+  FROM found AS f JOIN happened AS h ON h.unit = f.unit AND h.event_id <> f.event_id
+  WHERE (h.role IN ('collateral', 'teardown')
+      OR (h.role = 'cause' AND h.failure IS DISTINCT FROM f.failure))
+    AND CASE WHEN h.file_id = f.file_id THEN h.line_no > f.said_at
+      ELSE coalesce(seconds_between(f.t0, h.t0) >= -skew_s, true) END
+  GROUP BY f.unit
+), infra AS (
+  SELECT a.attempt_id, list_sort(list(DISTINCT e.failure)) AS failures
+  FROM runs AS a
+  JOIN placed AS e ON e.attempt_id = a.attempt_id AND e.from_host
+    AND e.role IN ('cause', 'confirmation')
+    AND e.t0 BETWEEN a.last_ts - INTERVAL 10 MINUTE AND a.last_ts + INTERVAL 5 MINUTE
+  GROUP BY a.attempt_id
+), scoped AS (
+  SELECT f.*, a.world_size, CASE
+    WHEN len(f.tied_ranks) = 1 THEN 'single_rank'
+    WHEN len(f.tied_ranks) >= a.world_size THEN 'all_ranks'
+    WHEN len(f.tied_ranks) = a.world_size - 1 THEN 'all_but_one'
+    WHEN len(f.tied_ranks) > 1 AND f.tied_hosts = 1 THEN 'single_host'
+    WHEN len(f.tied_ranks) > 1 THEN 'multi_rank'
+    WHEN f.host IS NOT NULL AND f.failure IS NOT NULL THEN 'single_host'
+    ELSE 'unknown' END AS scope
+  FROM found AS f LEFT JOIN runs AS a USING (attempt_id)
+)
+SELECT f.unit, f.attempt_id, a.cluster, a.run, a.job, a.attempt, a.outcome,
+  f.failure, f.signature, f.severity, f.event_id,
+  CASE WHEN f.scope = 'all_ranks' OR f.unordered THEN NULL ELSE f.rank END AS initiating_rank,
+  CASE WHEN f.unordered THEN NULL ELSE f.host END AS initiating_host,
+  f.scope, f.tied_ranks, f.t0 AS ts, f.evidence,
+  CASE greatest(0, CASE f.evidence
+      WHEN 'undetermined' THEN 0 WHEN 'exit_signal' THEN 0 WHEN 'elastic_first' THEN 1
+      ELSE CASE WHEN f.scope IN ('single_rank', 'single_host') AND len(f.tied_ranks) <= 1
+        AND NOT f.contested AND NOT f.unordered AND NOT f.doubtful THEN 2 ELSE 1 END END
+    - CASE WHEN a.rank_files > 0 AND a.world_size > a.ranks_seen THEN 1 ELSE 0 END)
+    WHEN 2 THEN 'high' WHEN 1 THEN 'medium' ELSE 'low' END AS confidence,
+  f.path AS file, f.said_at AS line, f.message,
+  coalesce(d.collateral_events, 0) AS collateral_events,
+  coalesce(d.collateral_ranks, 0) AS collateral_ranks,
+  coalesce(d.collateral_failures, []) AS collateral_failures,
+  CASE WHEN f.failure IS NOT NULL THEN seconds_between(f.t0, d.t_next) END AS lead_s,
+  a.ranks_seen, a.world_size,
+  CASE WHEN a.world_size IS NOT NULL THEN greatest(0, a.world_size - a.ranks_seen) END
+    AS silent_ranks,
+  list_filter(coalesce(i.failures, []), lambda x: x IS DISTINCT FROM f.failure) AS infra_causes,
+  a.first_ts AS attempt_first_ts, a.last_ts AS attempt_last_ts, a.t_about
+FROM scoped AS f
+LEFT JOIN runs AS a USING (attempt_id)
+LEFT JOIN dragged AS d ON d.unit = f.unit
+LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id;
+
+-- A number that a line gave as text: 1,234.5.
+CREATE OR REPLACE MACRO number_of(text) AS try_cast(replace(text, ',', '') AS DOUBLE);
+
+-- Steps as the logs print them: a row a stored line, so with metrics off only a part of them.
+CREATE OR REPLACE VIEW iterations AS
+SELECT attempt_id, cluster, run, job, attempt, rank, step, ts, t0,
+  coalesce(number_of(captures['iter_s']),
+    number_of(coalesce(captures['iter_ms'], captures['step_ms'])) / 1000) AS t_iter_s,
+  number_of(captures['loss']) AS loss, number_of(captures['grad_norm']) AS grad_norm,
+  number_of(captures['loss_scale']) AS loss_scale, number_of(captures['tflops']) AS tflops_gpu,
+  number_of(captures['skipped'])::BIGINT AS skipped,
+  number_of(captures['nan'])::BIGINT AS nan_iters,
+  repeats, path AS file, line_no AS line
+FROM placed_events WHERE failure = 'training-step';
+
+-- What the logs say of single ranks: the fastest and slowest of a report, or a rank's own steps.
+CREATE OR REPLACE VIEW rank_timings AS
+SELECT e.attempt_id, e.cluster, e.run, e.job, e.attempt, e.step, e.ts, e.t0,
+  try_cast(e.captures[k.who] AS INTEGER) AS rank, lower(e.captures['peer_host']) AS host,
+  k.metric, number_of(e.captures[k.what]) AS value, e.signature, e.path AS file, e.line_no AS line
+FROM placed_events AS e
+JOIN (VALUES ('fast_rank', 'min_ms', 'time_ms'), ('peer_rank', 'max_ms', 'time_ms'),
+  ('peer_rank', 'min_mhz', 'clock_mhz'), ('peer_rank', 'min_tf', 'throughput_tf'),
+  ('peer_rank', 'score', 'score')) AS k(who, what, metric)
+  ON e.failure = 'straggler' AND e.captures[k.who] IS NOT NULL AND e.captures[k.what] IS NOT NULL
+UNION ALL
+SELECT attempt_id, cluster, run, job, attempt, step, ts, t0, rank, NULL, 'time_ms',
+  1000 * t_iter_s, 'training-step', file, line
+FROM iterations WHERE rank IS NOT NULL AND t_iter_s IS NOT NULL;
+
+-- Saves of checkpoints, one row an attempt and tag: `complete` where a line says so, `failed` where
+-- trouble with storage or checkpoints follows before the next save, `unverified` where steps go on
+-- without word of its end, else `begun`.
+CREATE OR REPLACE VIEW checkpoints AS
+WITH told AS (
+  SELECT attempt_id, cluster, run, job, attempt, event_id, file_id, line_no, rank, step, t0, t1,
+    failure, captures['path'] AS save_path, number_of(captures['save_s']) AS save_s, path AS file,
+    coalesce(captures['tag'], step::VARCHAR, nullif(regexp_extract(captures['path'],
+      '(?:global_step|iter_|checkpoint-|step[-_]?)0*([0-9]+)', 1), ''), captures['path']) AS tag,
+    failure = 'checkpoint-begin' AS begins
+  FROM placed_events
+  WHERE attempt_id IS NOT NULL AND (
+    failure IN ('checkpoint-begin', 'checkpoint-complete', 'training-step')
+    OR (role IN ('cause', 'collateral') AND category IN ('checkpoint', 'storage')))
+), followed AS (  -- what a line without a tag speaks of: the save begun last, in its file or by time
+  SELECT *, CASE WHEN failure = 'checkpoint-complete' THEN coalesce(tag, in_file, in_attempt)
+      ELSE coalesce(in_file, in_attempt) END AS of_tag
+  FROM (
+    SELECT *,
+      last_value(CASE WHEN begins THEN tag END IGNORE NULLS) OVER (
+        PARTITION BY file_id ORDER BY line_no) AS in_file,
+      last_value(CASE WHEN begins THEN tag END IGNORE NULLS) OVER (
+        PARTITION BY attempt_id, t0 IS NULL ORDER BY t0, line_no) AS in_attempt
+    FROM told)
+), saves AS (
+  SELECT attempt_id, any_value(cluster) AS cluster, any_value(run) AS run, any_value(job) AS job,
+    any_value(attempt) AS attempt, coalesce(CASE WHEN begins THEN tag END, of_tag) AS tag,
+    max(step) FILTER (failure <> 'training-step') AS step,
+    any_value(save_path) FILTER (begins OR failure = 'checkpoint-complete') AS path,
+    min(t0) FILTER (begins) AS t_begin,
+    max(t1) FILTER (failure = 'checkpoint-complete') AS t_end, max(save_s) AS save_s,
+    count(*) FILTER (failure = 'checkpoint-complete') > 0 AS complete,
+    count(DISTINCT rank) FILTER (failure = 'checkpoint-complete') AS ranks_ok,
+    count(*) FILTER (failure = 'training-step') > 0 AS went_on,
+    count(*) FILTER (NOT begins AND failure NOT IN ('checkpoint-complete', 'training-step')) > 0
+      AS troubled,
+    arg_min(file, line_no) FILTER (begins) AS file, min(line_no) FILTER (begins) AS line
+  FROM followed
+  WHERE begins OR of_tag IS NOT NULL
+  GROUP BY ALL
+)
+SELECT attempt_id, cluster, run, job, attempt, tag,
+  coalesce(step, try_cast(tag AS BIGINT)) AS step, path, t_begin, t_end,
+  coalesce(save_s, seconds_between(t_begin, t_end)) AS seconds,
+  CASE WHEN troubled THEN 'failed' WHEN complete THEN 'complete' WHEN went_on THEN 'unverified'
+    ELSE 'begun' END AS status,
+  ranks_ok, file, line
+FROM saves;

@@ -1,0 +1,11 @@
+-- title = "T"
+-- description = "D"
+-- [parameters.w]
+-- type = "DOUBLE"
+-- default = "wide"
+-- description = "W"
+-- [columns]
+-- n = "N"
+SELECT 1 AS n
+WHERE asked('a', $cluster) AND asked('a', $job) AND asked('a', $failure)
+  AND within(now()::TIMESTAMP, $since, $until)

@@ -1,0 +1,5 @@
+-- title = "T"
+-- description = "D"
+-- [columns]
+-- n = "N"
+DELETE FROM events

@@ -1,0 +1,4 @@
+-- title = "T
+SELECT 1 AS n
+WHERE asked('a', $cluster) AND asked('a', $job) AND asked('a', $failure)
+  AND within(now()::TIMESTAMP, $since, $until)

@@ -1,0 +1,334 @@
+"""What people and machines get to see of a result, with hostile text in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from datetime import datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matcher.catalogue import Failure
+from queries import render, report
+from queries.report import Chart, Report, ReportError, Result
+from tests.support import signature
+
+HOSTILE = '\x1b[31m<script>alert("x")</script> | a\rb\nc \u202e*`[l](javascript:1)\x9b=1+1'
+
+
+def result(
+    rows: list[dict[str, Any]],
+    name: str = "made-up",
+    chart: Chart | None = None,
+    brief: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
+    types: pa.Schema | None = None,
+    **arguments: Any,
+) -> Result:
+    table = pa.Table.from_pylist(rows, schema=types)
+    columns = {column: f"What {column} means" for column in table.column_names}
+    made = Report(name, name.title(), "About it.", "", columns, {}, brief, chart)
+    return Result(made, arguments, table, notes)
+
+
+ROW = {
+    "failure": "disk-full",
+    "severity": "critical",
+    "ranks": [1, 2],
+    "events": 12345,
+    "incident_id": 2**62 + 5,
+    "share": 0.0729081,
+    "ts": datetime(2026, 3, 1, 12, 0, 0, 887000),
+    "start": datetime(2026, 3, 1, 12, 0, 0, 5),
+    "capped": True,
+    "message": None,
+}
+
+
+def text(results: list[Result], format_: str, **keys: Any) -> str:
+    rendered = render.render(results, format_, **keys)
+    assert isinstance(rendered, str)
+    return rendered
+
+
+# -- terminal ----------------------------------------------------------------------------------
+
+
+def test_a_table_says_what_was_taken_and_shows_values_short() -> None:
+    shown = text(
+        [result([ROW], window_s=300.0, cluster=None, notes=("a note",))], "table", width=160
+    )
+    assert shown.splitlines() == [
+        "Made-Up",
+        "window_s 300",
+        "failure    severity  ranks  events          incident_id    share  "
+        "ts                       start                capped  message",
+        "─" * 126,
+        "disk-full  critical  1, 2   12,345  4611686018427387909  0.07291  "
+        "2026-03-01 12:00:00.887  2026-03-01 12:00:00  yes     –",
+        "a note",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_a_table_fits_its_width_and_names_what_it_leaves_out(width: int) -> None:
+    row = {f"column_{n}": f"some words that go on {n}" for n in range(20)}
+    row["path"] = "x" * 300
+    shown = text([result([row, row], brief=("path",))], "table", width=width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.replace("\n", "").count("x") == 2 * 300 + shown.count("text")
+    told = shown.split("not shown (--format json has all):")[1]
+    names = shown.split("\n")[1].split()
+    assert "path" in names
+    assert set(re.findall(r"column_\d+", told)).isdisjoint(names)
+
+
+@pytest.mark.parametrize("name", report.names())
+def test_every_report_fits_80_columns_and_uses_200(name: str) -> None:
+    definition = report.load(name)
+    row = dict.fromkeys(definition.columns, "some-value-of-it")
+    made = Result(definition, {}, pa.Table.from_pylist([row] * 3))
+    narrow, wide = (text([made], "table", width=width).split("not shown")[0] for width in (80, 200))
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert 160 < max(map(len, wide.splitlines())) <= 200
+    assert definition.brief[0] in narrow
+
+
+def test_log_text_cannot_steer_the_terminal() -> None:
+    shown = text([result([{"message": HOSTILE}])], "table", width=200)
+    assert "\x1b" not in shown
+    assert "\x9b" not in shown
+    assert "\u202e" not in shown
+    assert '\\x1b[31m<script>alert("x")</script> | a b c \\u202e*`[l](javascript:1)\\x9b' in shown
+
+
+@given(st.text())
+def test_shown_text_is_one_printable_line(value: str) -> None:
+    shown = render.shown(value)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert render.shown(shown) == shown
+
+
+def test_color_is_only_for_terminals() -> None:
+    assert "\x1b[" in text([result([ROW])], "table", width=100, color=True)
+    assert "\x1b[" not in text([result([ROW])], "table", width=100)
+
+
+def test_no_rows_are_said() -> None:
+    empty = result([], types=pa.schema({"a": pa.int64()}))
+    assert text([empty], "table", width=80) == "Made-Up\nno rows\n"
+    assert "No rows." in text([empty], "markdown")
+    assert "No rows." in text([empty], "html")
+    assert text([empty], "json") == "[]\n"
+    assert text([empty], "csv") == "a\r\n"
+
+
+# -- machines ----------------------------------------------------------------------------------
+
+
+def test_json_is_a_list_of_row_objects() -> None:
+    row = {**ROW, "message": HOSTILE, "bad": float("nan"), "map": [("a", "b")]}
+    types = pa.Table.from_pylist([row | {"map": None}]).schema
+    types = types.set(
+        types.get_field_index("map"), pa.field("map", pa.map_(pa.string(), pa.string()))
+    )
+    assert json.loads(text([result([row], types=types)], "json")) == [
+        {
+            **ROW,
+            "ts": "2026-03-01T12:00:00.887000Z",
+            "start": "2026-03-01T12:00:00.000005Z",
+            "message": HOSTILE,
+            "bad": None,
+            "map": {"a": "b"},
+        }
+    ]
+
+
+def test_json_of_several_reports_is_by_name() -> None:
+    both = [result([{"n": 1}], "one"), result([], "two", types=pa.schema({"n": pa.int64()}))]
+    assert json.loads(text(both, "json")) == {"one": [{"n": 1}], "two": []}
+
+
+def test_csv_is_faithful_and_parquet_keeps_types() -> None:
+    rows = [{**ROW, "message": HOSTILE}, {**ROW, "message": '=1+1,"q"'}]
+    made = result(rows)
+    found = list(csv.DictReader(io.StringIO(text([made], "csv"), newline="")))
+    assert [row["message"] for row in found] == [HOSTILE, '=1+1,"q"']
+    assert found[0]["ranks"] == "[1, 2]"
+    assert found[0]["capped"] == "true"
+    assert text([result([ROW])], "csv").endswith(",true,\r\n")
+    parquet = render.render([made], "parquet")
+    assert isinstance(parquet, bytes)
+    assert pq.read_table(io.BytesIO(parquet)).to_pylist() == rows
+
+
+def test_formats_of_one_report_and_unknown_ones_say_what_to_do() -> None:
+    two = [result([ROW]), result([ROW])]
+    for format_ in ("csv", "parquet"):
+        with pytest.raises(ReportError, match=f"^{format_} holds one report, not 2: name one"):
+            render.render(two, format_)
+    with pytest.raises(ReportError, match="use one of table, json, csv"):
+        render.render(two, "xml")
+
+
+# -- Markdown and HTML -------------------------------------------------------------------------
+
+
+def test_markdown_escapes_what_would_be_markup() -> None:
+    made = result([{"n": 1, "message": HOSTILE}], window_s=300.0, notes=("a | note",))
+    assert text([made], "markdown") == (
+        "## Made-Up\n\nAbout it.\n\n`window_s=300`\n\n"
+        "| n | message |\n| ---: | --- |\n"
+        '| 1 | \\\\x1b\\[31m&lt;script&gt;alert("x")&lt;/script&gt; \\| a b c '
+        "\\\\u202e\\*\\`\\[l\\](javascript:1)\\\\x9b=1+1 |\n\na \\| note\n"
+    )
+
+
+class Page(HTMLParser):
+    """Tags, attributes and cells of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.cells: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+def test_a_page_stands_alone_and_log_text_stays_text() -> None:
+    row = {HOSTILE: 1, "message": HOSTILE, "file": HOSTILE, "severity": HOSTILE, "run": HOSTILE}
+    made = result([row], name=HOSTILE, notes=(HOSTILE,), job=HOSTILE)
+    page = Page(text([made, result([ROW])], "html"))
+    assert set(page.tags) <= {
+        "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "nav", "a",
+        "span", "main", "section", "ul", "li", "b", "div", "table", "thead", "tbody", "tr", "th",
+        "td", "footer",
+    }  # fmt: skip
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        assert name != "src"
+        assert name != "href" or (value or "").startswith("#")
+    page_text = text([made], "html")
+    assert "url(" not in page_text
+    assert "http" not in page_text.replace("http-equiv", "")
+    assert "\x1b" not in page_text
+
+
+def test_a_page_has_a_section_a_report_with_readable_cells() -> None:
+    page = text([result([ROW], "one", window_s=300.0), result([ROW], "two")], "html")
+    assert re.findall(r'<section id="(\w+)">', page) == ["one", "two"]
+    assert "<li><b>window_s</b> 300</li>" in page
+    assert '<th scope="col" title="What events means" class=n>events</th>' in page
+    assert '<td><span class="badge critical">critical</span></td>' in page
+    assert '<td class="n">12,345</td>' in page
+    assert '<td class="t">2026-03-01 12:00:00.887</td>' in page
+    assert '<td class="null">–</td>' in page
+    assert "prefers-color-scheme:dark" in page
+
+
+def test_a_page_draws_the_chart_a_report_asks_for() -> None:
+    rows = [{"x": "a<b", "n": 4}, {"x": "c", "n": 1}, {"x": None, "n": None}]
+    page = text([result(rows, chart=Chart("bar", "x", "n"))], "html")
+    assert "<title>n by x</title>" in page
+    assert re.findall(r'<rect x="270" y="\d+" width="([\d.]+)"', page) == ["520.0", "130.0"]
+    assert ">a&lt;b</text>" in page
+
+
+def test_a_page_shows_the_first_rows_of_many_and_says_so() -> None:
+    page = text([result([{"n": n} for n in range(2500)])], "html")
+    assert page.count("<tr>") == 1 + render.HTML_ROWS
+    assert "The first 1,000 of 2,500 rows" in page
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.html"
+    render.write(path, "é")
+    render.write(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o444
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
+    with pytest.raises(ReportError, match="cannot be written"):
+        render.write(path / "below-a-file", "x")
+
+
+# -- events and catalogue entries --------------------------------------------------------------
+
+EVENT = {
+    "path": "a/log",
+    "line_no": 7,
+    "ts": datetime(2026, 3, 1, 12),
+    "host": None,
+    "rank": 3,
+    "failure": "disk-full",
+    "role": "cause",
+    "repeats": 1200,
+    "captures": [("errno", "28")],
+    "message": "No space\x1b left",
+}
+
+
+def test_an_event_is_one_line_of_text_or_json() -> None:
+    assert render.event_line(EVENT) == (
+        "a/log:7  2026-03-01 12:00:00  rank 3  disk-full (cause)  ×1,200  No space\\x1b left"
+    )
+    line = render.event_json(EVENT)
+    assert "\n" not in line
+    assert json.loads(line) == EVENT | {
+        "ts": "2026-03-01T12:00:00Z",
+        "captures": {"errno": "28"},
+    }
+
+
+def test_catalogue_entries_are_listed_shown_and_exported() -> None:
+    entry = Failure(
+        id="disk-full",
+        title="A file system is full",
+        component="os",
+        category="storage",
+        severity="critical",
+        mechanism="Every block is taken.",
+        confirm=("df",),
+        fix=("delete",),
+        signatures=(signature("enospc", "Errno 28", why="errno"),),
+    )
+    assert render.failures_list([entry]) == "disk-full  critical  A file system is full"
+    assert render.failure_page(entry).splitlines() == [
+        "A file system is full",
+        "disk-full · os · storage · critical",
+        "",
+        "Every block is taken.",
+        "",
+        "confirm",
+        "  - df",
+        "",
+        "fix",
+        "  - delete",
+        "",
+        "signatures",
+        "  - enospc (cause): errno",
+    ]
+    [exported] = json.loads(render.failures_json([entry]))
+    assert (exported["id"], exported["confirm"]) == ("disk-full", ["df"])
+    assert exported["signatures"][0]["pattern"] == "Errno 28"
