@@ -5,8 +5,8 @@ of a glob by its path below the directory or below the fixed part of the glob, a
 archive as `outer!inner`. Where the arguments lie in several directories, each stored path starts
 with the shortest end of its directory's path that tells the directories apart.
 
-Labels come from the relative path alone: from the pattern of `--layout`, else by these rules. A
-part that the path does not say is None.
+Labels but the run come from the relative path alone: from the pattern of `--layout`, else by these
+rules. A part that the path does not say is None.
 
 | in the path                                              | says                              |
 | -------------------------------------------------------- | --------------------------------- |
@@ -29,12 +29,12 @@ part that the path does not say is None.
 
 An archive counts as a directory of its name where nothing in it names a job. `labels.run` groups
 the files of one run: the job where known; else the directory of per-rank, per-attempt, per-host
-or plainly named logs (`train.log`), "." being the argument itself; else the file on its own. It
-is None for logs of a host or a scheduler and for documents.
+or plainly named logs (`train.log`), by its path or, for the argument itself, by its own name; else
+the file on its own. It is None for logs of a host or a scheduler and for documents.
 """
 
 # Paths are str here: they come by the million, and a Path costs more than the lstat.
-# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120, PTH208
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH119, PTH120, PTH208
 from __future__ import annotations
 
 import errno
@@ -97,6 +97,7 @@ class Rules:
     cluster: str | None = None
     layout: str | None = None
     prefix: str = ""
+    name: str = "."  # of the directory that stored paths are relative to
     clusters: frozenset[str] = frozenset()
 
 
@@ -266,11 +267,12 @@ def _read_path(outer: str, member: str | None, rules: Rules) -> tuple[Labels, st
         archive = _ARCHIVE.sub("", outside[-1])
         tries = [outside[:-1] + inside, [*outside[:-1], archive, *inside]]
     for parts in tries:
-        *levels, name = (part[:_NAME_MAX] for part in parts)  # longer ones stand in archives only
+        *levels, whole = (part[:_NAME_MAX] for part in parts)  # longer ones stand in archives only
+        name = _CODEC.sub("", whole)
         if rules.layout is None:
             said = _by_rules(levels, name, rules.clusters)
         else:
-            match = _compile(rules.layout).fullmatch("/".join([*levels, name]))
+            match = _compile(rules.layout).fullmatch("/".join([*levels, whole]))
             found = match.groupdict() if match else {}
             found = {part: value for part, value in found.items() if value}
             said = _Said(found, _kind(name, found), tuple(levels))
@@ -285,8 +287,8 @@ def _read_path(outer: str, member: str | None, rules: Rules) -> tuple[Labels, st
         host=_short(host) if host else None,
         rank=int(found["rank"]) if "rank" in found else None,
     )
-    place = rules.prefix + "/".join(said.rest)
-    return replace(labels, run=_run(labels, said.kind, place.rstrip("/"), name)), said.kind
+    place = (rules.prefix + "/".join(said.rest)).rstrip("/")
+    return replace(labels, run=_run(labels, said.kind, place, name, rules.name)), said.kind
 
 
 class _Said(NamedTuple):
@@ -295,16 +297,16 @@ class _Said(NamedTuple):
     rest: tuple[str, ...]  # levels that said nothing by themselves
 
 
-def _run(labels: Labels, kind: str, place: str, name: str) -> str | None:
+def _run(labels: Labels, kind: str, place: str, name: str, argument: str) -> str | None:
     """What groups the file with others into one run; see the module's description."""
-    if _DOCUMENT.fullmatch(_CODEC.sub("", name)) or (kind in _HOST_KINDS and labels.job is None):
+    if _DOCUMENT.fullmatch(name) or (kind in _HOST_KINDS and labels.job is None):
         return None
     if labels.job is not None:
         return labels.job
     stem = _stem(name)
     grouped = (labels.rank, labels.attempt, labels.host) != (None, None, None)
     if grouped or stem.lower() in _PLAIN:
-        return place or "."
+        return place or argument
     return f"{place}/{stem}" if place else stem
 
 
@@ -312,7 +314,7 @@ def _by_rules(levels: Sequence[str], name: str, clusters: frozenset[str]) -> _Sa
     cluster = {"cluster": levels[0]} if levels and levels[0] in clusters else {}
     found, rest, below, announced = _from_levels(levels[1:] if cluster else levels)
     found = cluster | found
-    if _DOCUMENT.fullmatch(_CODEC.sub("", name)):
+    if _DOCUMENT.fullmatch(name):
         return _Said(found, "other", rest)
     found = _from_name(name, announced) | found
     stem = _stem(name).lower()
@@ -326,7 +328,7 @@ def _by_rules(levels: Sequence[str], name: str, clusters: frozenset[str]) -> _Sa
         found = {"cluster": rest[0]} | found  # <cluster>/7/slurm-7.out
     if rest and "job" not in found and not (own and found.keys().isdisjoint(_GROUPING)):
         trusted = "rank" in found or _HOST_DIRECTORY.fullmatch(rest[-1]) is not None
-        if trusted and _WEAK_HOST.fullmatch(stem) and len(rest) > 2 - len(cluster):
+        if trusted and _WEAK_HOST.fullmatch(stem) and len(rest) > 2 - ("cluster" in found):
             found.pop("host", None)  # a pod or pdsh number: the directory names the machine
         found = _by_place(rest, found, below, trusted) | found
     return _Said(found, _kind(name, found), rest)
@@ -383,19 +385,18 @@ def _by_place(
 
     `trusted`: the last of them may be a host, by its look or since a rank's file stands in it.
     """
-    explicit = next((i for i, level in enumerate(rest) if i and _EXPLICIT_JOB.fullmatch(level)), 0)
+    top = 0 if "cluster" in found else 1  # where the job may stand, below the cluster
+    jobs = range(top, len(rest))
+    job = next((i for i in jobs if _EXPLICIT_JOB.fullmatch(rest[i])), None)
     nameless = trusted and "host" not in found
-    if "cluster" in found:
-        return {"job": rest[0]} | ({"host": rest[-1]} if nameless and len(rest) >= 2 else {})
-    if explicit:
-        last = nameless and explicit == len(rest) - 2
-        said = {"cluster": rest[0], "job": rest[explicit]}
-        return said | ({"host": rest[-1]} if last else {})
-    if nameless and len(rest) >= 3:
-        return {"cluster": rest[0], "job": rest[-2], "host": rest[-1]}
-    if below and len(rest) >= 2:
-        return {"cluster": rest[0], "job": rest[-1]}
-    return {"job": rest[0]}
+    if job is None and nameless and len(rest) >= top + 2:
+        job = len(rest) - 2
+    elif job is None and below and jobs:
+        job = len(rest) - 1
+    if job is None:
+        return {"job": rest[0]}
+    host = {"host": rest[-1]} if nameless and job == len(rest) - 2 else {}
+    return {"cluster": rest[0], "job": rest[job]} | host
 
 
 def _kind(name: str, found: dict[str, str]) -> str:
@@ -424,8 +425,7 @@ def _groups(match: re.Match[str]) -> dict[str, str]:
 
 @functools.lru_cache(4096)
 def _stem(name: str) -> str:
-    """The name without the suffixes of codecs, rotation and logs."""
-    name = _CODEC.sub("", name)
+    """The name without the suffixes of rotation and logs."""
     while (shorter := _SUFFIX.sub("", name)) not in (name, ""):
         name = shorter
     return name
@@ -593,7 +593,11 @@ def _sources(
     prefixes = _prefixes(arguments)
     entered: set[tuple[int, int]] = set()
     for argument in arguments:
-        here = replace(rules, prefix=storable(prefixes.get(argument.base, "")))
+        here = replace(
+            rules,
+            prefix=storable(prefixes.get(argument.base, "")),
+            name=storable(os.path.basename(argument.base)) or rules.name,
+        )
         if argument.location == STDIN:
             yield Source(STDIN, STDIN, None, None, here)
             continue

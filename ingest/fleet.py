@@ -24,7 +24,7 @@ import lz4.frame
 import numpy as np
 from isal import igzip
 
-from ingest.blocks import zstd
+from ingest.streams import zstd
 
 CODECS = ("none", "gzip", "zstd", "bz2", "xz", "lz4")
 GPUS_PER_HOST = 8

@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ def labels(
     layout: str | None = None,
     cluster: str | None = None,
     prefix: str = "",
+    name: str = "top",
+    clusters: frozenset[str] = frozenset(),
 ) -> Labels:
-    source = Source(prefix + path, "/x", 1, 1, Rules(cluster, layout, prefix))
+    source = Source(prefix + path, "/x", 1, 1, Rules(cluster, layout, prefix, name, clusters))
     return files.log_file(source, member).labels
 
 
@@ -35,6 +38,10 @@ def kind(path: str) -> str:
 
 def stored(paths: Sequence[Path | str], **options: str) -> list[str]:
     return [source.path for source in files.discover([str(path) for path in paths], **options)]
+
+
+def labelled(*paths: Path | str) -> list[tuple[str, Labels]]:
+    return [(s.path, files.log_file(s).labels) for s in files.discover([str(p) for p in paths])]
 
 
 def write(root: Path, *names: str) -> Path:
@@ -60,21 +67,21 @@ def write(root: Path, *names: str) -> Path:
         ("llama/rank_3.log", Labels(job="llama", rank=3, run="llama")),
         ("llama/node1/rank_9.log", Labels(job="llama", host="node1", rank=9, run="llama")),
         ("llama/logs/rank_3.log.gz", Labels(job="llama", rank=3, run="llama")),
-        ("rank_3.log", Labels(rank=3, run=".")),
-        ("rank-00012.err", Labels(rank=12, run=".")),
-        ("train_rank3.stderr", Labels(rank=3, run=".")),
-        ("node4-rank3.log", Labels(host="node4", rank=3, run=".")),
+        ("rank_3.log", Labels(rank=3, run="top")),
+        ("rank-00012.err", Labels(rank=12, run="top")),
+        ("train_rank3.stderr", Labels(rank=3, run="top")),
+        ("node4-rank3.log", Labels(host="node4", rank=3, run="top")),
         ("local_rank_3.log", Labels(run="local_rank_3")),
         ("tp-rank-1.log", Labels(run="tp-rank-1")),
-        ("rank_3/stdout.log", Labels(rank=3, run=".")),
+        ("rank_3/stdout.log", Labels(rank=3, run="top")),
         ("rank_99999999999.log", Labels(run="rank_99999999999")),
-        ("tasks/task_13.log", Labels(rank=13, run=".")),
-        ("ranks/5.log", Labels(rank=5, run=".")),
-        ("attempt_0/3/stderr.log", Labels(attempt=0, run=".")),
+        ("tasks/task_13.log", Labels(rank=13, run="top")),
+        ("ranks/5.log", Labels(rank=5, run="top")),
+        ("attempt_0/3/stderr.log", Labels(attempt=0, run="top")),
         ("id_x8/attempt_0/3/stderr.log", Labels(job="id_x8", attempt=0, run="id_x8")),
-        ("attempt_1/slurm.out", Labels(attempt=1, run=".")),
-        ("attempt_0.log", Labels(attempt=0, run=".")),
-        ("sub/previous.log", Labels(attempt=0, run=".")),
+        ("attempt_1/slurm.out", Labels(attempt=1, run="top")),
+        ("attempt_0.log", Labels(attempt=0, run="top")),
+        ("sub/previous.log", Labels(attempt=0, run="top")),
         ("job/sub/current.log", Labels(job="job", attempt=1, run="job")),
         ("slurm-1832552.out", Labels(job="1832552", run="1832552")),
         ("slurm-123_4.out", Labels(job="123_4", run="123_4")),
@@ -85,6 +92,13 @@ def write(root: Path, *names: str) -> Path:
         ("123456_3.out", Labels(job="123456", rank=3, run="123456")),
         ("1832552.log", Labels(job="1832552", run="1832552")),
         ("gpt2.o1832552", Labels(job="1832552", run="1832552")),
+        ("gpt2-1832552-r6i4n5.out.gz", Labels(job="1832552", host="r6i4n5", run="1832552")),
+        ("alps/7/slurm-7.out", Labels("alps", "7", run="7")),
+        ("alps/7/slurm-7.out.zst", Labels("alps", "7", run="7")),
+        ("alps/7/attempt_1/slurm-7.out", Labels("alps", "7", 1, run="7")),
+        ("alps/alice/7/slurm-7.out", Labels("alps", "7", run="7")),
+        ("alps/7_3/slurm-7_3.out", Labels("alps", "7_3", run="7_3")),
+        ("7/slurm-7.out", Labels(job="7", run="7")),
         ("train-20240105.out", Labels(run="train-20240105")),
         ("train-1718000000.out", Labels(run="train-1718000000")),
         ("checkpoint-7000.log", Labels(run="checkpoint-7000")),
@@ -92,10 +106,10 @@ def write(root: Path, *names: str) -> Path:
         ("bigscience/perf_n16.out", Labels(run="bigscience/perf_n16")),
         ("cluster=a/job=7/host=N1.example.org/rank=3.log", Labels("a", "7", None, "n1", 3, "7")),
         ("clusters/a/jobs/7/hosts/n1/ranks/3.log", Labels("a", "7", None, "n1", 3, "7")),
-        ("node07.out", Labels(host="node07", run=".")),
-        ("probe/node2.txt", Labels(host="node2", run=".")),
-        ("worker-1.log", Labels(host="worker-1", run=".")),
-        ("hosts/gpu-a-12.log", Labels(host="gpu-a-12", run=".")),
+        ("node07.out", Labels(host="node07", run="top")),
+        ("probe/node2.txt", Labels(host="node2", run="top")),
+        ("worker-1.log", Labels(host="worker-1", run="top")),
+        ("hosts/gpu-a-12.log", Labels(host="gpu-a-12", run="top")),
         ("hosts/tray12.syslog", Labels(host="tray12")),
         ("host/dmesg.txt", Labels()),
         ("llama/host/dmesg.txt", Labels(job="llama", run="llama")),
@@ -104,8 +118,8 @@ def write(root: Path, *names: str) -> Path:
         ("kern.log", Labels()),
         ("messages-20240105.gz", Labels()),
         ("tr141_try3_dmesg.txt", Labels()),
-        ("train.log", Labels(run=".")),
-        ("driver.log.1", Labels(run=".")),
+        ("train.log", Labels(run="top")),
+        ("driver.log.1", Labels(run="top")),
         ("Spark_2k.log", Labels(run="Spark_2k")),
         ("llama/wandb.log", Labels(job="llama", run="llama")),
         ("llama/README.md", Labels()),
@@ -115,6 +129,54 @@ def write(root: Path, *names: str) -> Path:
 )
 def test_path_says_what_its_parts_say(path: str, expected: Labels) -> None:
     assert labels(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("48570/gpu-a097/rank_55.log", Labels("aurelia", "48570", None, "gpu-a097", 55, "48570")),
+        (
+            "48570/attempt_1/gpu-a097/rank_5.log",
+            Labels("aurelia", "48570", 1, "gpu-a097", 5, "48570"),
+        ),
+        ("48570/slurm-48570.out", Labels("aurelia", "48570", run="48570")),
+        ("48570/attempt_0/slurm-48570.out", Labels("aurelia", "48570", 0, run="48570")),
+        ("48570/gpu-b030/dmesg.log", Labels("aurelia", "48570", host="gpu-b030", run="48570")),
+        ("dpo-038c1a/mpirun.out", Labels("aurelia", "dpo-038c1a", run="dpo-038c1a")),
+        ("dpo-038c1a/attempt_2/mpirun.out", Labels("aurelia", "dpo-038c1a", 2, run="dpo-038c1a")),
+        ("hosts/gpu-a001/dmesg.log", Labels("aurelia", host="gpu-a001")),
+        (
+            "pre-x/gpu-a034/worker-0.log.zst",
+            Labels("aurelia", "pre-x", host="gpu-a034", run="pre-x"),
+        ),
+        (
+            "pre-x/attempt_1/gpu-a034/worker-0.log",
+            Labels("aurelia", "pre-x", 1, "gpu-a034", run="pre-x"),
+        ),
+        ("pre-x/worker-0.log", Labels("aurelia", "pre-x", host="worker-0", run="pre-x")),
+        ("pre-x/rank_0.log", Labels("aurelia", "pre-x", rank=0, run="pre-x")),
+        (
+            "team/pre-x/gpu-a034/rank_0.log",
+            Labels("aurelia", "pre-x", None, "gpu-a034", 0, "pre-x"),
+        ),
+        ("team/job_7/node1/train.log", Labels("aurelia", "job_7", host="node1", run="job_7")),
+        ("jobs/7/rank_0.log", Labels("aurelia", "7", rank=0, run="7")),
+        ("slurm-7.out", Labels("aurelia", "7", run="7")),
+        ("rank_0.log", Labels("aurelia", rank=0, run="top")),
+        ("README.md", Labels("aurelia")),
+    ],
+)
+def test_first_level_that_is_a_known_cluster_is_no_job(path: str, expected: Labels) -> None:
+    clusters = frozenset({"aurelia", "borealis"})
+    assert labels(f"aurelia/{path}", clusters=clusters) == expected
+    assert labels(f"cluster=aurelia/{path}") == expected
+    other = f"borealis/{path}"
+    assert labels(other, clusters=clusters) == replace(expected, cluster="borealis")
+
+
+def test_first_level_stays_the_job_where_no_cluster_is_known() -> None:
+    assert labels("x/hosts/gpu-a001/dmesg.log") == Labels(job="x", host="gpu-a001", run="x")
+    assert labels("x/y.log", clusters=frozenset({"aurelia"})) == Labels(job="x", run="x")
 
 
 def test_pod_directories_give_pod_job_and_restart_count() -> None:
@@ -135,6 +197,8 @@ def test_pod_directories_give_pod_job_and_restart_count() -> None:
         ("name-1832552.out", "slurm_out"),
         ("node07.out", "train_stdout"),
         ("train.log.zst", "train_stdout"),
+        ("worker-0.log.zst", "train_stdout"),
+        ("slurm-12.out.gz", "slurm_out"),
         ("n12.dmesg", "dmesg"),
         ("kern.log.2.gz", "dmesg"),
         ("pkg_kmsg_testdata_kmsg.1.log", "dmesg"),
@@ -229,7 +293,11 @@ def test_directory_is_stored_by_the_paths_below_it_in_order(tmp_path: Path) -> N
     assert stored([tmp_path]) == [".hidden/f.log", "a.log", "b/10.log", "b/2.log", "c/d/e.log"]
     info = (tmp_path / "a.log").stat()
     assert source == Source(
-        "a.log", str(tmp_path / "a.log"), 5, info.st_mtime_ns // 1000, Rules(None, None, "")
+        "a.log",
+        str(tmp_path / "a.log"),
+        5,
+        info.st_mtime_ns // 1000,
+        Rules(None, None, "", tmp_path.name),
     )
     assert pickle.loads(pickle.dumps(source)) == source
 
@@ -241,13 +309,29 @@ def test_file_is_stored_by_its_name(tmp_path: Path) -> None:
 
 
 def test_labels_do_not_depend_on_where_the_argument_lies(tmp_path: Path) -> None:
-    for place in ("cluster=a/rank_7", "plain"):
+    for place in ("cluster=a/rank_7", "plain/rank_7"):
         write(tmp_path / place, "n1/train.log")
-    found = [
-        [(s.path, files.log_file(s).labels) for s in files.discover([str(tmp_path / place)])]
-        for place in ("cluster=a/rank_7", "plain")
+        ((path, found),) = labelled(tmp_path / place)
+        assert (path, found) == ("n1/train.log", Labels(host="n1", run="rank_7"))
+
+
+def test_run_of_the_argument_itself_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a/rank_0.log", "b/rank_0.log", "c/train.log")
+    for argument in (
+        tmp_path / "a",
+        f"{tmp_path}/a/",
+        f"{tmp_path}/a/*",
+        tmp_path / "a/rank_0.log",
+    ):
+        assert labelled(argument) == [("rank_0.log", Labels(rank=0, run="a"))]
+    monkeypatch.chdir(tmp_path / "b")
+    assert labelled(".") == [("rank_0.log", Labels(rank=0, run="b"))]
+    assert labelled(tmp_path / "a", tmp_path / "c/train.log") == [
+        ("a/rank_0.log", Labels(rank=0, run="a")),
+        ("train.log", Labels(run="c")),
     ]
-    assert found[0] == found[1] == [("n1/train.log", Labels(host="n1", run="."))]
 
 
 def test_several_directories_are_told_apart_by_their_names(tmp_path: Path) -> None:
@@ -433,11 +517,11 @@ def test_one_case_is_one_run_when_it_is_read_alone() -> None:
         }
         for case in shared("cases").iterdir()
     }
-    several = {name: found for name, found in runs.items() if found != {"."}}
+    several = {name: found for name, found in runs.items() if found != {name}}
     assert several == {
-        "006-nvme-pinned-buffer-host-oom": {".", None},
+        "006-nvme-pinned-buffer-host-oom": {"006-nvme-pinned-buffer-host-oom", None},
         "024-loss-spike-common-node": {"job_a", "job_b", "job_c", "job_d"},
-        "027-nvlink-down-one-gpu-many-victims": {".", None},
+        "027-nvlink-down-one-gpu-many-victims": {"027-nvlink-down-one-gpu-many-victims", None},
         "061-checkpoint-incomplete-auto-resume": {"5511"},
     }
 

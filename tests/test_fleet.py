@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
 from ingest import fleet
-from ingest.blocks import zstd
 from ingest.fleet import RunTruth, Truth, generate
+from ingest.streams import zstd
 
 DECISIVE = {
     "nvme-offload-checkpoint-race": [
