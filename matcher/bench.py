@@ -1,47 +1,90 @@
-"""Measure work on blocks held in memory: medians of rounds, with the count that proves the work."""
+"""Measure works against each other: rounds in turn, with the count that proves each work.
+
+Machines drift and are shared. Every round runs each work once, so that what disturbs one disturbs
+its neighbours, and ratios are taken round by round.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
-class BenchResult(NamedTuple):
-    """What the rounds took; `count` is what each of them counted."""
+class CountError(Exception):
+    """Rounds of one work counted differently: its times mean nothing."""
+
+
+class Work(NamedTuple):
+    """What is timed: `run` goes over so many bytes and returns what it counted in them."""
 
     bytes: int
-    count: int
-    rounds: int
-    median_s: float
-    min_s: float
-    max_s: float
+    run: Callable[[], int]
+
+
+class BenchResult(NamedTuple):
+    """What the rounds of a work took; `counted` is what each of them counted."""
+
+    bytes: int
+    counted: int
+    seconds: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """Median of the rounds."""
+        return statistics.median(self.seconds)
 
     @property
     def gb_s(self) -> float:
         """10^9 bytes a second, by the median."""
         return self.bytes / self.median_s / 1e9
 
+    @property
+    def min_gb_s(self) -> float:
+        """10^9 bytes a second in the slowest round."""
+        return self.bytes / max(self.seconds) / 1e9
 
-def measure(work: Callable[[bytes], int], blocks: Sequence[bytes], rounds: int = 5) -> BenchResult:
-    """Time `work` over all blocks, `rounds` times; it returns what it counted in a block.
+    @property
+    def max_gb_s(self) -> float:
+        """10^9 bytes a second in the fastest round."""
+        return self.bytes / min(self.seconds) / 1e9
 
-    Raises ValueError where two rounds count differently: such a time means nothing.
+    def speed_over(self, other: BenchResult) -> float:
+        """How many times as fast as the other for the same bytes: median of the rounds' ratios."""
+        return statistics.median(
+            theirs / ours for ours, theirs in zip(self.seconds, other.seconds, strict=True)
+        )
+
+    def less(self, other: BenchResult) -> BenchResult | None:
+        """These rounds without the median of `other`, which is a part of this work.
+
+        None where no more is left than half of that: it would be noise.
+        """
+        left = tuple(seconds - other.median_s for seconds in self.seconds)
+        if min(left) <= 0 or statistics.median(left) * 2 <= other.median_s:
+            return None
+        return self._replace(seconds=left)
+
+
+def measure(works: Mapping[str, Work], rounds: int = 5) -> dict[str, BenchResult]:
+    """Time each work in each round, in turn. Run each once before, for warm caches and its count.
+
+    Raises CountError where two rounds of one work count differently.
     """
-    seconds: list[float] = []
-    counts: set[int] = set()
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    counts: dict[str, set[int]] = {name: set() for name in works}
     for _ in range(rounds):
-        started = time.perf_counter()
-        counts.add(sum(work(block) for block in blocks))
-        seconds.append(time.perf_counter() - started)
-    if len(counts) != 1:
-        raise ValueError(f"rounds counted {sorted(counts)}: the work is not the same each time")
-    return BenchResult(
-        bytes=sum(map(len, blocks)),
-        count=counts.pop(),
-        rounds=rounds,
-        median_s=statistics.median(seconds),
-        min_s=min(seconds),
-        max_s=max(seconds),
-    )
+        for name, work in works.items():
+            started = time.perf_counter()
+            counts[name].add(work.run())
+            seconds[name].append(time.perf_counter() - started)
+    for name, counted in counts.items():
+        if len(counted) != 1:
+            raise CountError(
+                f"{name}: rounds counted {sorted(counted)}: its input changed, measure again"
+            )
+    return {
+        name: BenchResult(work.bytes, counts[name].pop(), tuple(seconds[name]))
+        for name, work in works.items()
+    }

@@ -205,6 +205,8 @@ class _Yields:
     def __init__(self, signatures: Sequence[Signature]) -> None:
         place = {signature.id: number for number, signature in enumerate(signatures)}
         self._fallback = np.array([signature.fallback for signature in signatures], dtype=bool)
+        # Progress glued before an exception explains nothing of it.
+        self._explains = [not s.fallback and s.role != "progress" for s in signatures]
         self._beaten: dict[int, frozenset[int]] = {
             number: frozenset(place[other] for other in signature.supersedes)
             for number, signature in enumerate(signatures)
@@ -241,7 +243,7 @@ class _Yields:
             on_line = number[begin:stop].tolist()
             beaten = frozenset[int]().union(*(self._beaten.get(n, frozenset()) for n in on_line))
             stays = [n not in beaten for n in on_line]
-            specific = any(s and not self._fallback[n] for s, n in zip(stays, on_line, strict=True))
+            specific = any(s and self._explains[n] for s, n in zip(stays, on_line, strict=True))
             for index, n in enumerate(on_line):
                 keep[begin + index] = stays[index] and not (specific and self._fallback[n])
         return keep

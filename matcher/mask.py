@@ -17,6 +17,7 @@ import re
 import string
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from matcher.engine import PatternSet
@@ -60,13 +61,14 @@ class Masker:
     any other level.
     """
 
-    def __init__(self, level: Level = "default") -> None:
+    def __init__(self, level: Level = "default", cache: Path | None = None) -> None:
         if level not in _LEVELS:
             raise ValueError(f"mask level {level!r} is not known: use default or strict")
         self._rules = _LEVELS[level]
         self._set = PatternSet(
             [rule.head for rule in self._rules],
             names=[("mask", f"{rule.kind} {rule.head}") for rule in self._rules],
+            cache=cache,
         )
 
     def mask(self, text: bytes) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ import pytest
 
 from matcher.catalogue import CatalogueError, load
 from matcher.check import check
+from matcher.engine import Engine, Oracle, cache_directory
 
 ENTRY = """
 [[failure]]
@@ -178,3 +179,28 @@ def test_built_in_catalogue_is_sound() -> None:
 
 def test_built_in_catalogue_has_every_kind() -> None:
     assert sorted(set(KINDS) - load().by_id.keys()) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "2026-09-30T10:00:00.123456789Z stderr F [rank3]:[E321 02:17:08.408271257 x.cpp:607] ",
+            "",
+        ),
+        (" 10%|####      | 1/10 [00:01<00:09, 2.88s/it]" * 12, " and 20%|####  | 2/10"),
+        ("\x1b[36m(Actor pid=18400, ip=10.0.0.3)\x1b[0m ", "\r"),
+    ],
+    ids=["collector", "glued", "ray"],
+)
+def test_matcher_agrees_with_re_on_examples_in_other_dress(before: str, after: str) -> None:
+    """Hyperscan missed a pattern with an optional blank after alternatives behind long text."""
+    catalogue = load()
+    text = "".join(
+        f"{before}{line}{after}\n" for s in catalogue.signatures for line in (*s.match, *s.no_match)
+    ).encode()
+    fast, slow = Engine(catalogue, cache_directory()).scan(text), Oracle(catalogue).scan(text)
+    names = [signature.id for signature in catalogue.signatures]
+    found = {(names[n], start) for n, start in zip(fast.signature, fast.start, strict=True)}
+    wanted = {(names[n], start) for n, start in zip(slow.signature, slow.start, strict=True)}
+    assert {text[start:].split(b"\n")[0] for _, start in found ^ wanted} == set()

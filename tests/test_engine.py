@@ -21,6 +21,7 @@ CATALOGUE = catalogue(
     signature("specific", r"bar", supersedes=("covered",)),
     signature("covered", r"ba[a-z]"),
     signature("anchored", r"^start \w+ stop$"),
+    signature("step", r"step \d done", "progress"),
 )
 
 
@@ -62,6 +63,13 @@ class TestScan:
             "specific",
             "general",
         ]
+
+    def test_progress_on_the_line_does_not_silence_a_fallback(
+        self, scanner: Engine | Oracle
+    ) -> None:
+        """`Map: 34%|...ValueError: x` lost its cause to the progress bar before it."""
+        names = [row[0] for row in rows(scanner.scan(b"step 7 done Error: other\n"))]
+        assert names == ["general", "step"]
 
     def test_superseded_signature_gives_way(self, scanner: Engine | Oracle) -> None:
         assert [row[0] for row in rows(scanner.scan(b"bar\nbaz"))] == ["specific", "covered"]
