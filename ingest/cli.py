@@ -46,7 +46,15 @@ class _Commands(TyperGroup):
 
 # By name: their modules are heavy, and this runs before any of them is needed.
 _USER_ERRORS = frozenset(
-    {"CatalogueError", "DiscoverError", "LayoutError", "ReportError", "StoreError", "UsageError"}
+    {
+        "CatalogueError",
+        "CountError",
+        "DiscoverError",
+        "LayoutError",
+        "ReportError",
+        "StoreError",
+        "UsageError",
+    }
 )
 
 app = typer.Typer(
@@ -254,7 +262,7 @@ def sql(
     from ingest import schema
     from queries import report as reports
 
-    with reports.connect(db, ddl=schema.ddl()) as connection:
+    with reports.connect(db, schema.ddl(), schema.VERSION) as connection:
         result = reports.query(connection, query)
     _emit([result], format_, output)
 
@@ -359,8 +367,8 @@ def demo(
     by_name = {result.report.name: result for result in results}
     shown = [
         ("3. firstfault report coverage", by_name["coverage"]),
-        ("4. firstfault report first-failure: one run", _one_run(by_name["first-failure"])),
-        ("5. firstfault report co-occurrence", by_name["co-occurrence"]),
+        ("4. firstfault report first-failure: one run", _first(by_name["first-failure"], 1)),
+        ("5. firstfault report co-occurrence -p limit=8", _first(by_name["co-occurrence"], 8)),
     ]
     for title, result in shown:
         typer.echo(f"\n{title}")
@@ -390,21 +398,22 @@ def schema(as_json: Json = False) -> None:
 
 @app.command(rich_help_panel="Tune")
 def bench(
-    path: Annotated[str | None, typer.Argument(help="Your own logs.")] = None,
+    path: Annotated[
+        str | None, typer.Argument(help="Your own logs; without, a made-up fleet.")
+    ] = None,
+    by_failure: Annotated[
+        bool, typer.Option("--by-failure", help="Name the failures that cost most; takes minutes.")
+    ] = False,
     as_json: Json = False,
     catalogue: CatalogueDir = None,
 ) -> None:
-    """Measure the matcher and the whole path from file to rows."""
+    """Measure the matcher and the whole path from file to rows, on up to 256 MiB of your logs."""
     import json
 
-    from ingest import pipeline
+    from ingest import measure
 
-    figures = pipeline.measure(path, _catalogues(catalogue, None))
-    if as_json:
-        typer.echo(json.dumps(figures))
-        return
-    for key, value in figures.items():
-        typer.echo(f"{key:<24} {value:,.3f}" if isinstance(value, float) else f"{key:<24} {value}")
+    figures = measure.measure(path, _catalogues(catalogue, None), by_failure)
+    typer.echo(json.dumps(figures) if as_json else measure.text(figures))
 
 
 @app.command(rich_help_panel="Tune")
@@ -442,7 +451,7 @@ def _run(
     from ingest import schema as tables
     from queries import report as reports
 
-    with reports.connect(db, ddl=tables.ddl()) as connection:
+    with reports.connect(db, tables.ddl(), tables.VERSION) as connection:
         return [
             reports.run(
                 connection,
@@ -476,9 +485,9 @@ def _emit(results: list[Result], format_: Format, output: Path | None) -> None:
         typer.echo(rendered, nl=not rendered.endswith("\n"))
 
 
-def _one_run(result: Result) -> Result:
-    """The report's first row alone."""
-    return result._replace(table=result.table.slice(0, 1))
+def _first(result: Result, rows: int) -> Result:
+    """The report cut to its first rows."""
+    return result._replace(table=result.table.slice(0, rows))
 
 
 def _tell(summary: Summary, as_json: bool) -> None:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from ingest import blocks, executors, files, headers, records, schema
 from ingest.files import LogFile, Source
 from ingest.records import Options, Rules
-from ingest.store import Identity, Rows, Store
+from ingest.store import Identity, Known, Rows, Store
 from matcher import engine
 from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
@@ -128,7 +128,8 @@ def plan(
         tz=tz,
         zones=zones,
         since_us=since_us,
-        workers=workers or len(os.sched_getaffinity(0)),
+        # A spawned worker has no stdin of ours to read.
+        workers=1 if files.STDIN in paths else workers or len(os.sched_getaffinity(0)),
         catalogues=tuple(catalogues) or (BUILT_IN,),
         metrics=metrics,
         every_match=every_match,
@@ -217,7 +218,7 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     catalogue = load(*plan.catalogues)
     engine.Engine(catalogue, engine.cache_directory())  # compiled once, here; workers load it
     digest = plan.digest(catalogue)
-    known, archives = {} if plan.rescan else store.known(), store.archives()
+    known, archives = store.known(), store.archives()
     arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
     scan_id = store.begin(_version(), engine.version(), catalogue, arguments)
     tally = dict.fromkeys(Summary._fields, 0)
@@ -226,10 +227,13 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
             now = Identity(source.size, source.mtime_us, digest)
-            if known.get((source.cluster, source.path)) == now:
+            before = known.get((source.cluster, source.path))
+            same = before is not None and before.identity == now
+            if same and not plan.rescan and source.location != files.STDIN:
                 tally["unchanged"] += 1
             elif not _too_old(source, plan):
                 sizes["total"] += source.size or 0
+                _refuse_other(source, before)
                 if (file_id := identity(files.log_file(source))) in archives:
                     store.forget(file_id)
                 yield source
@@ -252,6 +256,24 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
         shutil.rmtree(spool, ignore_errors=True)
     tally.pop("seconds")
     return Summary(**tally, seconds=time.monotonic() - started)
+
+
+def _refuse_other(source: Source, before: Known | None) -> None:
+    """Raise UsageError where another file, still there, is stored under this file's path.
+
+    Its rows would be replaced by those of a file that has nothing to do with it. A tree that has
+    moved is no such case: where it was, nothing is left.
+    """
+    if (
+        before is not None
+        and before.location not in (None, source.location, files.STDIN)
+        and Path(before.location or "").exists()
+        and before.identity[:2] != (source.size, source.mtime_us)
+    ):
+        raise UsageError(
+            f"{source.location}: the database has {before.location} under the same path "
+            f"'{source.path}': ingest a directory above both, or tell them apart by --cluster"
+        )
 
 
 def results(plan: Plan) -> Iterator[Rows]:
@@ -377,8 +399,8 @@ def _prepare(plan: Plan, catalogue: Catalogue, digest: str, spool: str | None) -
     _worker = _Worker(
         scanner=engine.Engine(catalogue, cache),
         rules=Rules(catalogue, plan.options),
-        masker=Masker(plan.mask),
-        survey=engine.PatternSet([headers.RANK_TAG]),
+        masker=Masker(plan.mask, cache),
+        survey=engine.PatternSet([headers.RANK_TAG], cache=cache),
         plan=plan,
         digest=digest,
         spool=spool,
@@ -423,6 +445,15 @@ def _read_file(
                 gathered.take(recorder)
         except OSError as problem:
             status, error = "failed", f"{file.path}: {problem.strerror or problem}: read it again"
+        except Exception as problem:
+            # Only the kind is told: the message may quote the log, unmasked.
+            status, error = (
+                "failed",
+                (
+                    f"{file.path}: {type(problem).__name__} at byte {reader.stats.raw_bytes}: "
+                    "a fault of firstfault: please report it; what came before was read"
+                ),
+            )
         recorder.finish()
         gathered.take(recorder)
         if reader.stats.truncated and status == "ok":
@@ -432,6 +463,7 @@ def _read_file(
     return {
         "file_id": file_id,
         "path": file.path,
+        "location": file.source,
         "cluster": labels.cluster,
         "run": labels.run,
         "job": labels.job,
@@ -475,6 +507,7 @@ def _lost(source: Source, digest: str) -> dict[str, Any]:
     row |= {
         "file_id": identity(file),
         "path": file.path,
+        "location": file.source,
         "cluster": file.labels.cluster,
         "kind": file.kind,
         "size_bytes": file.size,

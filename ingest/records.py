@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest import headers
-from ingest.blocks import Block
+from ingest.blocks import HISTORY, Block, Places
 from ingest.files import Labels, LogFile
 from ingest.schema import EVENTS, EVIDENCE
 from matcher.catalogue import Catalogue, Failure, Signature
@@ -35,7 +35,7 @@ FOLD_GAP_US = 1_000_000  # repeats further apart than this start a new row
 _MINUTE_US = 60_000_000
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 _ECHO = re.compile(rb"\++ ")  # what `set -x` prints before each command
-_DIGITS = b"0123456789"
+_DIGITS, _HEX = b"0123456789", re.compile(rb"0x[0-9a-fA-F]+")
 
 
 class Options(NamedTuple):
@@ -116,7 +116,8 @@ class Row:
     file_id: int
     labels: Labels
     line_no: int
-    offset: int
+    byte_offset: int
+    offset: int  # in the text that blocks hand out; differs where lines were joined
     ts: int | None
     ts_lo: int | None
     ts_hi: int | None
@@ -128,6 +129,7 @@ class Row:
     host: str | None
     rank: int | None
     local_rank: int | None
+    pid: int | None
     world_size: int | None
     step: int | None
     captures: dict[str, str]
@@ -184,8 +186,11 @@ class Recorder:
         self._last_block = block
         if self._unstamped and block.offset < LOOK:
             self._look_for_first(block)
-        if self._pending and block.line_offset == block.offset:
-            self._follow(self._pending, block, block.start, block.line_no)
+        if self._pending:
+            begin = block.start
+            if block.line_offset < block.offset:  # the rest of a line that was seen
+                begin = block.data.find(b"\n", begin, block.end) + 1 or block.end
+            self._follow(self._pending, block, Places(block), begin)
         if self._waiting:
             self._settle_upper(block)
         if len(hits.signature):
@@ -219,7 +224,7 @@ class Recorder:
 
     def _record(self, block: Block, hits: Hits) -> None:
         data = block.data
-        counter = _LineCounter(block)
+        places = Places(block)
         header: headers.Header | None = None
         line = text = b""
         at_start = low = high = -1
@@ -235,7 +240,7 @@ class Recorder:
             count = counts.get(index, 1)
             if count == 0:
                 continue
-            offset, line_no = counter.place(start)
+            offset = block.offset + start - block.start
             if block.line_offset < block.offset and start == block.start:
                 offset = block.line_offset  # a further piece of a line longer than the limit
                 if not self._fresh(offset, number):
@@ -246,6 +251,7 @@ class Recorder:
             if start != at_start or not low < at <= high:
                 low, high = _segment(data, start, end, at)
                 at_start, header = start, None
+            byte_offset, line_no = places.of(start)
             if rule.frequent and (row := self._cells.get((number, offset // CELL))):
                 row.repeats += count
                 row.last_line_no = line_no
@@ -260,7 +266,9 @@ class Recorder:
                 continue
             count += header.repeats - 1
             self.matches += count
-            row = self._row(block, rule, header, text, line, start, offset, line_no, count)
+            row = self._row(
+                block, rule, header, text, line, start, offset, byte_offset, line_no, count
+            )
             if rule.frequent:
                 self._cells[number, offset // CELL] = row
             elif not self._rules.options.every_match and self._folded(number, row, text):
@@ -272,7 +280,7 @@ class Recorder:
                     self._waiting.append(row)
             if rule.signature.role == "cause" and rule.failure.id not in self._evidence_for:
                 self._evidence_for.add(rule.failure.id)
-                self._gather(block, row.event_id, start, end, line_no)
+                self._gather(block, places, row.event_id, start, end)
 
     def _read(
         self, data: bytearray, low: int, high: int, at: int
@@ -349,6 +357,7 @@ class Recorder:
         line: bytes,
         start: int,
         offset: int,
+        byte_offset: int,
         line_no: int,
         count: int,
     ) -> Row:
@@ -365,13 +374,14 @@ class Recorder:
         rank = _first(header.rank, _int(captures.get("rank"), _INT32), labels.rank)
         self._widen(ts)
         digest = hashlib.blake2b(
-            self._key + offset.to_bytes(8, "big") + rule.signature.id.encode(), digest_size=8
+            self._key + byte_offset.to_bytes(8, "big") + rule.signature.id.encode(), digest_size=8
         )
         return Row(
             rule=rule,
             file_id=self._file_id,
             labels=labels,
             line_no=line_no,
+            byte_offset=byte_offset,
             offset=offset,
             ts=ts,
             ts_lo=lo,
@@ -384,6 +394,7 @@ class Recorder:
             host=header.host or _host(captures.get("host")) or labels.host,
             rank=rank,
             local_rank=_first(header.local_rank, _int(captures.get("local_rank"), _INT32)),
+            pid=header.pid if header.pid is not None and header.pid <= _INT64 else None,
             world_size=_int(captures.get("world_size"), _INT32),
             step=_int(captures.get("step"), _INT64),
             captures=captures,
@@ -397,8 +408,10 @@ class Recorder:
         """Whether the row went into an earlier one of its like: it is counted there."""
         known = row.ts if row.ts is not None else row.ts_lo
         minute = known // _MINUTE_US if known is not None else None
-        template = text.translate(None, _DIGITS)
-        key = number, row.rank, row.host, template, minute, row.offset // CELL
+        template = (_HEX.sub(b"", text) if b"0x" in text else text).translate(None, _DIGITS)
+        # A line about another rank or host is about that one, whoever prints it.
+        about = row.captures.get(row.rule.signature.points_to or "")
+        key = number, row.rank, row.host, about, template, minute, row.offset // CELL
         earlier = self._folds.get(key)
         if earlier is None or _apart(earlier.ts_last, row.ts):
             self._folds[key] = row
@@ -463,35 +476,44 @@ class Recorder:
 
     # -- evidence ------------------------------------------------------------------------------
 
-    def _gather(self, block: Block, event_id: int, start: int, end: int, line_no: int) -> None:
-        """Take the lines before the event and its own, and begin to take those that follow."""
-        data = block.data
-        before: list[tuple[int, bytes]] = []
-        stop = start - 1
-        for back in range(1, EVIDENCE_BEFORE + 1):
-            begin = data.rfind(b"\n", block.history, stop) + 1
-            if stop < block.history or (begin == 0 and block.offset > block.start - block.history):
-                break  # the file or what is in memory of it begins here
-            begin = begin or block.history
-            before.append((line_no - back, _shortened(data, begin, stop)))
-            stop = begin - 1
-        pending = _Pending(event_id, before[::-1], EVIDENCE_AFTER)
-        pending.lines.append((line_no, _shortened(data, start, end)))
-        self._pending.append(pending)
-        self._follow([pending], block, end + 1, line_no + 1)
+    def _gather(self, block: Block, places: Places, event_id: int, start: int, end: int) -> None:
+        """Take the lines before the event and its own, and begin to take those that follow.
 
-    def _follow(self, wanting: list[_Pending], block: Block, position: int, line_no: int) -> None:
+        As far back as any block remembers, or where the file begins.
+        """
+        data = block.data
+        low = max(block.history, start - HISTORY)
+        bounds = [(start, end)]
+        stop = data.rfind(b"\n", low, start)
+        while stop >= 0 and len(bounds) <= EVIDENCE_BEFORE:
+            above = data.rfind(b"\n", low, stop)
+            if above < 0 and places.of(low)[0]:
+                break
+            bounds.append((above + 1 if above >= 0 else low, stop))
+            stop = above
+        pending = _Pending(
+            event_id,
+            [
+                (places.of(begin)[1], _shortened(data, begin, stop))
+                for begin, stop in reversed(bounds)
+            ],
+            EVIDENCE_AFTER,
+        )
+        self._pending.append(pending)
+        self._follow([pending], block, places, end + 1)
+
+    def _follow(self, wanting: list[_Pending], block: Block, places: Places, position: int) -> None:
         """Give pending evidence the block's lines from `position` on."""
         wanted = max(pending.remaining for pending in wanting)
         while wanted and position < block.end:
             stop = block.data.find(b"\n", position, block.end)
             stop = block.end if stop < 0 else stop
-            line = _shortened(block.data, position, stop)
+            line = places.of(position)[1], _shortened(block.data, position, stop)
             for pending in wanting:
                 if pending.remaining:
                     pending.remaining -= 1
-                    pending.lines.append((line_no, line))
-            position, line_no, wanted = stop + 1, line_no + 1, wanted - 1
+                    pending.lines.append(line)
+            position, wanted = stop + 1, wanted - 1
         if not wanted:
             self._complete()
 
@@ -527,7 +549,6 @@ def events(rows: Sequence[Row]) -> pa.RecordBatch:
         "component": [row.rule.failure.component for row in rows],
         "category": [row.rule.failure.category for row in rows],
         "severity": [row.rule.failure.severity for row in rows],
-        "byte_offset": [row.offset for row in rows],
         "captures": [list(row.captures.items()) for row in rows],
     }
     for name in ("cluster", "run", "job", "attempt"):
@@ -544,32 +565,6 @@ def evidence(lines: Sequence[Line]) -> pa.RecordBatch:
         name: [getattr(line, name) for line in lines] for name in EVIDENCE.schema.names
     }
     return pa.RecordBatch.from_pydict(columns, schema=EVIDENCE.schema)
-
-
-class _LineCounter:
-    """Offsets and line numbers of places in a block, asked for in rising order."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-        self._position = block.start
-        self._line_no = block.line_no
-        self._view = np.frombuffer(block.data, dtype=np.uint8)
-
-    def place(self, position: int) -> tuple[int, int]:
-        """(decompressed offset, 1-based line number) of a place in the block's buffer."""
-        if position > self._position:
-            if position - self._position < 4096:
-                self._line_no += self._block.data.count(b"\n", self._position, position)
-            else:
-                piece = self._view[self._position : position]
-                self._line_no += int(np.count_nonzero(piece == 10))
-            self._position = position
-        offset, line_no = position - self._block.start + self._block.offset, self._line_no
-        for begin, bytes_, lines in self._block.shifts:
-            if position >= begin:
-                offset += bytes_
-                line_no += lines
-        return offset, line_no
 
 
 class _Stamps:

@@ -79,6 +79,7 @@ FILES = _table(
         "file_id": (pa.uint64(), "64-bit hash of (cluster, path)"),
         "scan_id": (pa.uint64(), "scan that read it last"),
         "path": (pa.string(), "path as stored; `outer!inner` for a member of an archive"),
+        "location": (pa.string(), "where it was read from, absolute; - for stdin"),
         **_LABELS,
         "kind": (
             pa.string(),
@@ -132,6 +133,7 @@ EVENTS = _table(
         "level": (pa.string(), "debug, info, warn, error, fatal as printed"),
         **_LABELS,
         "local_rank": (pa.int32(), "rank within the host"),
+        "pid": (pa.int64(), "process that printed the line, where its header says"),
         "world_size": (pa.int32(), "world size, where the line names one"),
         "step": (pa.int64(), "training step, where the line names one"),
         "captures": (_CAPTURES, "fields captured by the pattern, masked"),

@@ -42,6 +42,13 @@ class Identity(NamedTuple):
     digest: str
 
 
+class Known(NamedTuple):
+    """A file that the database has: its identity when it was read, and from where."""
+
+    identity: Identity
+    location: str | None
+
+
 class Store:
     """An open database. Use as a context manager."""
 
@@ -98,13 +105,16 @@ class Store:
             con.execute(views)
         con.execute("COMMIT")
 
-    def known(self) -> dict[tuple[str | None, str], Identity]:
-        """Identities of the files that were read whole, by (cluster, path)."""
+    def known(self) -> dict[tuple[str | None, str], Known]:
+        """The files that the database has, by (cluster, path); failed ones are to be read again."""
         rows = self._connection.execute(
-            "SELECT cluster, path, size_bytes, epoch_us(mtime), catalogue_digest FROM files "
-            "WHERE status IN ('ok', 'skipped', 'truncated')"
+            "SELECT cluster, path, location, size_bytes, epoch_us(mtime), "
+            "CASE WHEN status <> 'failed' THEN catalogue_digest END FROM files"
         ).fetchall()
-        return {(cluster, path): Identity(*rest) for cluster, path, *rest in rows}
+        return {
+            (cluster, path): Known(Identity(*rest), location)
+            for cluster, path, location, *rest in rows
+        }
 
     def begin(
         self, version: str, engine: str, catalogue: Catalogue, arguments: Mapping[str, Any]

@@ -358,12 +358,16 @@ def connect(
 
 
 def prepare(con: duckdb.DuckDBPyConnection) -> None:
-    """Give an open connection this version's views, for itself only, and the statistics."""
+    """Give an open connection this version's views, for itself only, and the statistics.
+
+    Safe to call again.
+    """
     import duckdb
 
     from queries import stats
 
     con.execute("SET TimeZone = 'UTC'")
+    con.execute("SET python_enable_replacements = false")  # a table name is never our variable
     try:
         found = con.execute("SELECT views_digest()").fetchall()
     except duckdb.Error:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def register(con: duckdb.DuckDBPyConnection) -> None:
-    """Register all functions of this module on a connection; once a connection."""
+    """Register all functions of this module on a connection that has not got them yet."""
+    if con.execute("FROM duckdb_functions() WHERE function_name = 'bh_q'").fetchall():
+        return
     # The names are taken by every version; the module of the enumerations has moved.
     options: Any = {"type": "arrow", "null_handling": "special"}
     for function, arity in _FUNCTIONS:

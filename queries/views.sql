@@ -22,7 +22,7 @@ CREATE OR REPLACE MACRO stop_kind(failure, role, message) AS CASE
 CREATE OR REPLACE MACRO is_scheduling(failure) AS
   failure IN ('slurm-time-limit', 'job-preempted', 'slurm-step-cancelled');
 
--- Whether a line only belongs to the end of something: teardown, or collateral of no weight.
+-- Whether a line is no sign of trouble of its own: teardown, context, collateral of no weight.
 CREATE OR REPLACE MACRO is_noise(role, severity) AS
   role IN ('teardown', 'context')
   OR (role = 'collateral' AND severity IS NOT NULL AND severity IN ('low', 'info'));
@@ -34,8 +34,8 @@ CREATE OR REPLACE MACRO state_outcome(state) AS CASE
   WHEN regexp_matches(upper(state), '^(TIMEOUT|DEADLINE|TO|DL)\b') THEN 'timeout'
   WHEN regexp_matches(upper(state), '^(PREEMPTED|PR)\b') THEN 'preempted'
   WHEN regexp_matches(upper(state), '^(CANCELLED|CA)\b') THEN 'cancelled'
-  WHEN regexp_matches(upper(state), '^(FAILED|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|ERROR|OOM|F|NF|BF)\b')
-    THEN 'failed' END;
+  WHEN regexp_matches(upper(state),
+    '^(FAILED|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|ERROR|OOM|F|NF|BF)\b') THEN 'failed' END;
 
 -- Files that were read, without copies of another file of the same rank and host. attempt_id is a
 -- number for (cluster, run, attempt); it means nothing outside one query.
@@ -54,7 +54,7 @@ SELECT e.*,
   coalesce(e.ts_last, e.ts, e.ts_hi) AS t1_hi,
   coalesce(e.last_line_no, e.line_no) AS line_end,
   coalesce(e.t_eff, e.ts_hi, f.last_ts, f.mtime) AS t_about,
-  f.path, f.rank AS file_rank,
+  f.path, f.rank AS file_rank, e.run IS NULL OR f.kind IN ('dmesg', 'syslog') AS from_host,
   CASE WHEN e.run IS NOT NULL THEN f.attempt_id END AS file_attempt_id
 FROM events AS e
 JOIN live_files AS f ON f.file_id = e.file_id;
@@ -131,7 +131,7 @@ WITH ran AS (
 SELECT e.* EXCLUDE (file_attempt_id) REPLACE (
     coalesce(e.run, h.run) AS run, coalesce(e.job, h.job) AS job,
     coalesce(e.attempt, h.attempt) AS attempt),
-  coalesce(e.file_attempt_id, h.attempt_id) AS attempt_id, e.run IS NULL AS from_host
+  coalesce(e.file_attempt_id, h.attempt_id) AS attempt_id
 FROM live_events AS e LEFT JOIN hosted AS h ON h.event_id = e.event_id;
 
 -- Events that bear on how an attempt ended: causes, confirmations and collateral, steps and
@@ -371,7 +371,7 @@ WITH runs AS MATERIALIZED (
   FROM attempts
 ), placed AS MATERIALIZED (
   SELECT attempt_id, event_id, file_id, path, line_no, role, failure, signature, severity, rank,
-    host, t0, ts, ts_hi, repeats, message, captures, from_host
+    host, pid, t0, ts, ts_hi, repeats, message, captures, from_host
   FROM placed_events
 ), judged AS (
   SELECT event_id, recovered, stopped, generic AND done AS late
@@ -392,13 +392,13 @@ WITH runs AS MATERIALIZED (
       AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
   FROM members AS m LEFT JOIN judged AS j USING (event_id)
 ), explained AS (  -- the deaths that a confirmation may explain
-  SELECT unit, event_id, min(d.t0) AS t0,
+  SELECT unit, c.event_id, min(d.t0) AS t0,
     min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
   FROM (FROM happened WHERE role = 'confirmation' AND eligible) AS c
-  JOIN (SELECT unit, t0, line_no, file_id FROM happened WHERE role = 'collateral') AS d USING (unit)
+  JOIN (FROM happened WHERE role = 'collateral' AND eligible) AS d USING (unit)
   WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
     OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
-  GROUP BY ALL
+  GROUP BY unit, c.event_id
 ), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
   SELECT DISTINCT h.event_id
   FROM (FROM happened WHERE eligible) AS h
@@ -425,8 +425,8 @@ WITH runs AS MATERIALIZED (
         OR (ts IS NULL AND (ts_hi IS NULL OR ts_hi > t0 + INTERVAL 60 SECOND)
           AND bool_or(NOT generic OR ts IS NOT NULL) OVER u)))
       OR (ts IS NULL AND NOT from_host AND coalesce(
-        max(t0) FILTER (from_host) OVER (PARTITION BY unit, host)
-          BETWEEN t0 - INTERVAL 2 SECOND AND coalesce(ts_hi, 'infinity'::TIMESTAMP), false)) AS weak,
+        max(t0) FILTER (from_host) OVER (PARTITION BY unit, host) BETWEEN t0 - INTERVAL 2 SECOND
+          AND coalesce(ts_hi, 'infinity'::TIMESTAMP), false)) AS weak,
     min(file_id) OVER u = max(file_id) OVER u AS one_file
   FROM causes WINDOW u AS (PARTITION BY unit)
 ), timed AS (
@@ -442,7 +442,8 @@ WITH runs AS MATERIALIZED (
   FROM timed
 ), winner AS (
   SELECT o.*,
-    CASE WHEN s.points_to NOT LIKE '%local%' OR (a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16)
+    CASE WHEN s.points_to NOT LIKE '%local%'
+        OR (a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16)
       THEN try_cast(captures[s.points_to] AS INTEGER) END AS pointed_rank,
     CASE WHEN s.points_to NOT LIKE '%rank%' THEN lower(captures[s.points_to]) END AS pointed_host
   FROM ordered AS o
@@ -456,9 +457,10 @@ WITH runs AS MATERIALIZED (
     arg_min(o.rank, o.place) FILTER (alike) AS tied_rank,
     CASE WHEN count(DISTINCT o.rank) FILTER (o.host = w.host) = 1
       THEN min(o.rank) FILTER (o.host = w.host) END AS host_rank,
-    bool_or(NOT alike AND o.rank IS DISTINCT FROM w.rank
+    bool_or(NOT alike AND NOT o.weak AND o.rank IS DISTINCT FROM w.rank
       AND NOT coalesce(seconds_between(w.t0, o.t0) > skew_s, false)) AS contested,
-    bool_or(o.t0 IS NULL) AND NOT any_value(w.one_file) AND count(DISTINCT o.rank) > 1 AS unordered
+    bool_or(o.t0 IS NULL AND NOT o.weak) AND NOT any_value(w.one_file)
+      AND count(DISTINCT o.rank) > 1 AS unordered
   FROM (
     SELECT o.*, o.failure = w.failure
       AND coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true) AS alike
@@ -472,29 +474,47 @@ WITH runs AS MATERIALIZED (
     AND h.line_no > w.said_at AND h.line_no <= w.said_at + 100
   JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure
   WHERE w.rank IS NULL GROUP BY w.unit
-), elastic AS (  -- torchrun's own table: the block under its marker, of the node that saw it first
-  SELECT m.attempt_id, m.event_id, m.file_id, m.path, m.line_no, m.severity, m.message,
-    m.t0, try_strptime(max(r.captures['at']), '%Y-%m-%d_%H:%M:%S') AS seen_at,
-    try_cast(max(r.captures['peer_rank']) AS INTEGER) AS rank,
-    max(r.captures['peer_host']) AS host,
-    try_cast(max(r.captures['exit_code']) AS INTEGER) AS exit_code
-  FROM (FROM placed WHERE signature = 'torchelastic-first-failure') AS m
-  JOIN (FROM placed WHERE failure = 'torchelastic-child-failed' AND role = 'context') AS r
-    ON r.file_id = m.file_id AND r.line_no > m.line_no AND r.line_no <= m.line_no + 6
-    AND r.rank IS NOT DISTINCT FROM m.rank
-  WHERE m.attempt_id IS NOT NULL
+), told AS (
+  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
+), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
+  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
+    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
+    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
+    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
+      AS died_at,
+    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
+    bool_or(n.signature = 'torchelastic-first-failure') AS first
+  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
+  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
+    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
+      OR (n.signature = 'torchelastic-first-failure'
+        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
   GROUP BY ALL
-), blamed AS (  -- the one rank whose Python raised, by torchrun's table
-  SELECT attempt_id, arg_min(rank, (seen_at, t0, line_no)) AS rank
-  FROM elastic WHERE exit_code = 1 AND rank IS NOT NULL GROUP BY attempt_id
+), blamed AS (  -- the rank whose Python raised, where the table names it first, and the one killed
+  SELECT attempt_id, arg_min(rank, seen) FILTER (first AND exit_code = 1) AS raised,
+    arg_min(rank, seen) FILTER (exit_code = -9) AS killed
+  FROM (SELECT *, (died_at, t0, line_no) AS seen FROM reaped)
+  GROUP BY attempt_id
+), owners AS (  -- the rank of the process that the kernel names, by the lines it printed itself
+  SELECT w.unit, min(h.rank) AS rank
+  FROM winner AS w
+  JOIN placed AS k ON k.file_id = w.file_id AND k.failure = w.failure
+    AND k.line_no BETWEEN w.said_at AND w.said_at + 20
+  JOIN placed AS h ON h.attempt_id = w.attempt_id AND h.pid = try_cast(k.captures['pid'] AS BIGINT)
+    AND (h.host = w.host OR h.host IS NULL)
+  WHERE w.rank IS NULL
+  GROUP BY w.unit HAVING min(h.rank) = max(h.rank)
 ), named AS (
   SELECT w.*, CASE WHEN w.role = 'confirmation' THEN 'confirmation' ELSE 'root_signature' END
       AS evidence,
-    coalesce(w.pointed_rank, w.rank, r.tied_rank, e.rank,
-      CASE WHEN w.from_host THEN r.host_rank ELSE b.rank END) AS who,
-    CASE WHEN w.pointed_rank IS NOT NULL THEN [w.pointed_rank]
+    CASE WHEN coalesce(w.pointed_host <> w.host, w.pointed_host IS NOT NULL) THEN w.pointed_rank
+      ELSE coalesce(w.pointed_rank, w.rank, r.tied_rank, e.rank,
+        o.rank, CASE WHEN w.from_host OR w.role = 'confirmation'
+            THEN coalesce(r.host_rank, b.killed)
+          ELSE b.raised END) END AS who,
+    CASE WHEN w.pointed_rank IS NOT NULL THEN [w.pointed_rank] WHEN who IS NULL THEN []
       WHEN len(coalesce(r.tied_ranks, [])) > 0 THEN r.tied_ranks
-      WHEN who IS NOT NULL THEN [who] ELSE [] END AS tied_ranks,
+      ELSE [who] END AS tied_ranks,
     coalesce(w.pointed_host, CASE WHEN w.pointed_rank IS NULL THEN coalesce(w.host, e.host) END)
       AS place_host,
     r.tied_hosts, r.contested, r.unordered,
@@ -503,11 +523,17 @@ WITH runs AS MATERIALIZED (
   JOIN rivals AS r USING (unit)
   LEFT JOIN echoes AS e USING (unit)
   LEFT JOIN blamed AS b ON b.attempt_id = w.attempt_id
+  LEFT JOIN owners AS o ON o.unit = w.unit
 ), homes AS (  -- where the logs show a rank to run
   SELECT attempt_id, rank, min(host) AS host
   FROM (
     SELECT attempt_id, rank, host FROM placed
-    UNION ALL SELECT attempt_id, rank, host FROM elastic)
+    UNION ALL
+    SELECT p.attempt_id, try_cast(p.captures['pg_rank'] AS INTEGER), p.host
+    FROM placed AS p JOIN runs AS a USING (attempt_id)
+    WHERE try_cast(p.captures['nranks'] AS INTEGER) = a.world_size
+    UNION ALL
+    SELECT attempt_id, rank, host FROM reaped)
   WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
   GROUP BY attempt_id, rank HAVING min(host) = max(host)
 ), verdicts AS (
@@ -517,8 +543,9 @@ WITH runs AS MATERIALIZED (
   FROM named AS n LEFT JOIN homes AS h ON h.attempt_id = n.attempt_id AND h.rank = n.who
 ), traces AS (  -- failed attempts without a cause: what their launcher and signals say
   SELECT attempt_id AS unit, event_id, file_id, path, line_no, severity, message, t0, rank, host,
-    'elastic_first' AS rule, 0 AS weight, seen_at
-  FROM elastic WHERE grain <> 'incident' AND rank IS NOT NULL AND coalesce(exit_code, 1) NOT IN (-15, 143)
+    'elastic_first' AS rule, 0 AS weight, died_at
+  FROM reaped
+  WHERE grain <> 'incident' AND first AND coalesce(exit_code, 1) NOT IN (-15, 143)
   UNION ALL
   SELECT unit, event_id, file_id, path, line_no, severity, message, t0,
     coalesce(rank, try_cast(captures['peer_rank'] AS INTEGER)),
@@ -540,7 +567,7 @@ WITH runs AS MATERIALIZED (
   LEFT JOIN (
     SELECT *, unit AS attempt_id FROM traces
     QUALIFY row_number() OVER (
-      PARTITION BY unit ORDER BY weight, seen_at, t0 NULLS LAST, path, line_no) = 1
+      PARTITION BY unit ORDER BY weight, died_at, t0 NULLS LAST, path, line_no) = 1
   ) AS t USING (attempt_id)
   WHERE attempt_id NOT IN (SELECT unit FROM verdicts)
 ), found AS (
@@ -644,7 +671,7 @@ WITH told AS (
   WHERE attempt_id IS NOT NULL AND (
     failure IN ('checkpoint-begin', 'checkpoint-complete', 'training-step')
     OR (role IN ('cause', 'collateral') AND category IN ('checkpoint', 'storage')))
-), followed AS (  -- what a line without a tag speaks of: the save begun last, in its file or by time
+), followed AS (  -- a line without a tag speaks of the save begun last, in its file or by time
   SELECT *, CASE WHEN failure = 'checkpoint-complete' THEN coalesce(tag, in_file, in_attempt)
       ELSE coalesce(in_file, in_attempt) END AS of_tag
   FROM (

@@ -202,6 +202,36 @@ def test_members_that_left_an_archive_leave_the_database(tree: Path, tmp_path: P
     assert ask(tmp_path / "db", "SELECT DISTINCT job FROM events") == [("job8",)]
 
 
+def test_other_file_under_the_same_path_is_refused(tree: Path, tmp_path: Path) -> None:
+    """`ingest job7/n0` then `ingest job7/n1` would have replaced the first host's rows."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.log").write_text(log(0) + name)
+    ingest(tmp_path / "db", tmp_path / "one")
+    with pytest.raises(pipeline.UsageError, match="ingest a directory above both"):
+        ingest(tmp_path / "db", tmp_path / "two")
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert ingest(tmp_path / "db", tmp_path / "moved").unchanged == 1
+    assert ingest(tmp_path / "db", tmp_path / "two").files == 1
+
+
+def test_stdin_is_a_file(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys\nfrom ingest import pipeline\nfrom ingest.store import Store\n"
+        "if __name__ == '__main__':\n"
+        "  with Store(pathlib.Path(sys.argv[1])) as s: pipeline.ingest(s, pipeline.plan(['-']))\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "db"],
+        input=gzip.compress(log(3).encode()),
+        cwd=ROOT,
+        check=True,
+    )
+    assert ask(tmp_path / "db", "SELECT path, codec, lines, events FROM files") == [
+        ("-", "gzip", 301, 1)
+    ]
+
+
 def test_files_older_than_since_are_left_out(tree: Path, tmp_path: Path) -> None:
     old = tree / "alpha/job7/n0/rank_1.log"
     os.utime(old, (0, 0))

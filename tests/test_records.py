@@ -172,6 +172,40 @@ def test_evidence_survives_tiny_blocks(log: Path) -> None:
     assert {line["text"] for line in evidence} >= {"step 400 of the night", literal, "more"}
 
 
+def entries(*texts: str, size: int) -> bytes:
+    """Lines as a container runtime stores them, in entries of `size` characters of text."""
+    return lines(
+        f"2026-03-01T10:00:00.0Z stderr {'F' if begin + size >= len(text) else 'P'} "
+        f"{text[begin : begin + size]}"
+        for text in texts
+        for begin in range(0, len(text) or 1, size)
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1 << 20])
+def test_evidence_of_joined_lines_has_the_numbers_of_their_first_entries(
+    log: Path, block_bytes: int
+) -> None:
+    texts = ["a whole line", "b" * 90, "short", "c" * 130, RACE, "d" * 50, "end"]
+    events, evidence, _ = scan(log, entries(*texts, size=40), block_bytes=block_bytes)
+    (event,) = of(events, "nvme-offload-checkpoint-race")
+    numbers = [1, 2, 5, 6, 10, 13, 15]
+    assert (event["line_no"], event["message"]) == (10, RACE)
+    assert event["byte_offset"] == len(entries(*texts[:4], size=40))
+    assert [(line["line_no"], line["text"].split(" ", 3)[3]) for line in evidence] == list(
+        zip(numbers, texts, strict=True)
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [1000, 1 << 20])
+def test_evidence_around_a_huge_line_leaves_no_line_out(log: Path, block_bytes: int) -> None:
+    huge = f"{'x' * 1_500_000} {RACE} {'y' * 1_500_000}"
+    _, evidence, _ = scan(log, lines("before", huge, "after", "end"), block_bytes=block_bytes)
+    assert [line["line_no"] for line in evidence] == [1, 2, 3, 4]
+    assert [line["text"] for line in evidence if line["line_no"] != 2] == ["before", "after", "end"]
+    assert evidence == scan(log, log.read_bytes())[1]
+
+
 def test_what_deepspeed_prints_of_a_full_swap_is_disk_full(log: Path) -> None:
     path = "/local_nvme/zero_stage_3/optimizer/rank3/7.tensor.swp"
     printed = f"deepspeed_aio:   open for write  failed on {path} error = 28"
@@ -234,13 +268,22 @@ PIECES = st.sampled_from(
     pieces=st.lists(PIECES, max_size=60),
     end=st.sampled_from(["\n", "\r\n", "\n\r"]),
     closed=st.booleans(),
+    stored=st.sampled_from([None, 30, 1000]),
     block_bytes=st.sampled_from([1, 2, 64, 1000]),
     every=st.booleans(),
 )
 def test_rows_do_not_depend_on_block_size(
-    log: Path, pieces: list[str], end: str, closed: bool, block_bytes: int, every: bool
+    log: Path,
+    pieces: list[str],
+    end: str,
+    closed: bool,
+    stored: int | None,
+    block_bytes: int,
+    every: bool,
 ) -> None:
     text = (end.join(pieces) + (end if closed else "")).encode()
+    if stored is not None:
+        text = entries(*pieces, size=stored)
 
     def result(size: int) -> list[Any]:
         events, evidence, recorder = scan(log, text, block_bytes=size, every=every)

@@ -209,6 +209,19 @@ def test_reports_use_the_views_of_this_version_whatever_the_file_holds(db: Path)
         assert con.sql("SELECT failure FROM failures").fetchall() == [("x",)]
 
 
+def test_a_connection_can_be_prepared_again(db: Path) -> None:
+    with report.connect(db, schema.ddl()) as con:
+        report.prepare(con)
+        assert report.run(con, report.load("co-occurrence")).table.num_rows == 0
+
+
+def test_a_query_sees_tables_and_no_variables_of_the_program() -> None:
+    with report.connect(None, schema.ddl()) as con:
+        for name in ("con", "sql", "answer", "started"):
+            with pytest.raises(report.DatabaseError, match=rf"^sql: .*{name}"):
+                report.query(con, f"FROM {name}")
+
+
 def test_a_report_cannot_write(db: Path) -> None:
     with (
         report.connect(db, schema.ddl()) as con,

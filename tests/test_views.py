@@ -264,6 +264,15 @@ def test_gap_tuples_of_real_failures_are_exact(
     assert rows(bgl_events, query) == [(BGL[window], 63951)]
 
 
+def test_the_report_counts_the_same(bgl_events: duckdb.DuckDBPyConnection) -> None:
+    given = {"window_s": "300", "dup_s": "0", "spatial_s": "0", "scope": "cluster"}
+    result = report.run(bgl_events, report.load("incidents"), given)
+    assert result.table.num_rows == 573
+    assert result.notes == (
+        "incidents by window: 888 at 5 s, 674 at 60 s, 573 at 300 s, 526 at 720 s, 417 at 1800 s",
+    )
+
+
 def test_the_largest_tuple_is_two_signatures_on_2048_places(
     bgl_events: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -541,6 +550,19 @@ def test_a_line_that_names_another_rank_blames_it() -> None:
     assert first(log, columns=columns, signatures=points) == [(3, [3], "single_rank")]
 
 
+def test_a_line_that_names_another_host_blames_that_and_not_its_printer() -> None:
+    log = run("r/log", Event("x", rank=0, host="n1", captures={"peer_host": "N7"}))
+    points = [{"signature": "x", "failure": "x", "points_to": "peer_host"}]
+    columns = "initiating_rank, initiating_host, scope"
+    assert first(log, columns=columns, signatures=points) == [(None, "n7", "single_host")]
+
+
+def test_an_exception_of_unknown_time_elsewhere_does_not_hide_who_was_first() -> None:
+    files = [run("r/rank_5.log", Event("x", t=1), rank=5),
+             run("r/rank_9.log", Event("python-exception"), rank=9)]  # fmt: skip
+    assert first(*files, columns="failure, initiating_rank, confidence") == [("x", 5, "high")]
+
+
 def test_a_cause_without_rank_has_that_of_its_known_effect() -> None:
     log = run(
         "r/log", Event("x"), Event("y", "collateral", rank=6), Event("z", "collateral", rank=1)
@@ -589,6 +611,16 @@ def test_without_a_cause_torchrun_names_the_rank_that_failed_first() -> None:
                 signature="torchelastic-first-failure"),
                 table_row(14, peer_rank="5"), table_row(15, exit_code="-15"))  # fmt: skip
     assert first(ended, columns=columns) == [(None, "undetermined", None, None, "low")]
+
+
+def test_of_an_oom_on_a_host_the_killed_rank_is_in_torchruns_table() -> None:
+    log = run("r/log", Event("training-step", "progress", t=0, host="n1"),
+              Event("nccl-timeout", "collateral", t=9, rank=1, host="n1"),
+              table_row(14, peer_rank="6"), table_row(15, exit_code="-9"),
+              table_row(24, peer_rank="1"), table_row(25, exit_code="-6"))  # fmt: skip
+    oom = File("hosts/n1/dmesg", [Event("host-oom", t=5)], host="n1")
+    columns = "failure, initiating_rank, initiating_host"
+    assert first(log, oom, columns=columns) == [("host-oom", 6, "n1")]
 
 
 def test_without_a_cause_a_kill_is_a_weak_sign_and_else_nothing_is_claimed() -> None:

@@ -10,12 +10,12 @@
 -- type = "VARCHAR"
 -- default = "attempt"
 -- choices = ["attempt", "run", "host-day", "incident"]
--- description = "What a and b occur in; incidents are no population, they hide or invent association"
+-- description = "What a and b occur in; incidents leave out the healthy, so read them with care"
 -- [parameters.roles]
 -- type = "VARCHAR"
 -- default = "causes"
 -- choices = ["causes", "all"]
--- description = "Pair failures seen as cause or context; all adds collateral"
+-- description = "Pair failures seen as cause or as context worse than info; all adds collateral"
 -- [parameters.limit]
 -- type = "BIGINT"
 -- default = 0
@@ -99,8 +99,10 @@ WITH population AS (
   LEFT JOIN (
     SELECT event_id, incident_id FROM incident_events() WHERE $unit = 'incident'
   ) AS i USING (event_id)
-  WHERE (e.role IN ('cause', 'confirmation', 'context') OR ($roles = 'all' AND e.role = 'collateral'))
+  WHERE (e.role IN ('cause', 'confirmation', 'context')
+      OR ($roles = 'all' AND e.role = 'collateral'))
     AND e.category IS DISTINCT FROM 'progress'
+    AND NOT (e.role = 'context' AND e.severity IS NOT DISTINCT FROM 'info')  -- a fact, no trouble
     AND NOT ($unit = 'host-day' AND (e.host IS NULL OR e.t0 IS NULL))
     AND NOT ($unit = 'run' AND e.run IS NULL)
 ), present AS (
@@ -171,7 +173,8 @@ WITH population AS (
 SELECT j.a, j.b, n_units, n11, n10, n01, n00, expected,
   n11 / n_units AS support, n11 / n1 AS p_b_given_a, n11 / m1 AS p_a_given_b,
   n11 / expected AS lift, n11 / (n11 + n10 + n01) AS jaccard,
-  (n11 * n00 - n10 * n01) / nullif(sqrt(n1::DOUBLE * m1 * (n_units - n1) * (n_units - m1)), 0) AS phi,
+  (n11 * n00 - n10 * n01)
+    / nullif(sqrt(n1::DOUBLE * m1 * (n_units - n1) * (n_units - m1)), 0) AS phi,
   odds_ratio, odds_ratio / exp(or_width) AS or_lo, odds_ratio * exp(or_width) AS or_hi,
   fisher_p, q,
   CASE WHEN same_line_share > 0.5 THEN 'alias'

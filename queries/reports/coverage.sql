@@ -8,7 +8,8 @@
 --   "rank_share", "attempts", "failed_attempts", "failed_unknown"]
 -- note = """
 -- SELECT 'outcomes come from: '
---   || string_agg(format('{} {} of {}', state_source, n, total), ', ' ORDER BY n DESC, state_source)
+--   || string_agg(format('{} {} of {}', state_source, n, total), ', '
+--     ORDER BY n DESC, state_source)
 -- FROM (
 --   SELECT state_source, count(*) AS n, sum(count(*)) OVER ()::BIGINT AS total
 --   FROM attempts

@@ -28,7 +28,7 @@
 -- tied_ranks = "Ranks with the same failure within 2 s of it"
 -- ts = "When it began, UTC; a bound where the line has no time"
 -- confidence = "high, medium, low"
--- evidence = "Rule that decided: root_signature, confirmation, elastic_first, exit_signal, undetermined"
+-- evidence = "Rule: root_signature, confirmation, elastic_first, exit_signal, undetermined"
 -- file = "File of the decisive line"
 -- line = "Its line"
 -- message = "Its text, masked"

@@ -5,10 +5,11 @@
 -- ranks are merged first, then events closer than the window are one incident. The choice of window
 -- alone moves the count: the note gives it for five of them.
 -- """
--- brief = ["t_first", "run", "first_failure", "first_rank", "n_ranks", "n_raw_events", "duration_s",
---   "ended_attempt", "warning_only", "cluster"]
+-- brief = ["t_first", "run", "first_failure", "first_rank", "n_ranks", "n_raw_events",
+--   "duration_s", "ended_attempt", "warning_only", "cluster"]
 -- note = """
--- SELECT format('incidents by window: {} at 5 s, {} at 60 s, {} at 300 s, {} at 720 s, {} at 1800 s',
+-- SELECT format(
+--   'incidents by window: {} at 5 s, {} at 60 s, {} at 300 s, {} at 720 s, {} at 1800 s',
 --   count(DISTINCT id) FILTER (w = 5), count(DISTINCT id) FILTER (w = 60),
 --   count(DISTINCT id) FILTER (w = 300), count(DISTINCT id) FILTER (w = 720),
 --   count(DISTINCT id) FILTER (w = 1800))
@@ -35,7 +36,7 @@
 -- type = "DOUBLE"
 -- default = 5
 -- minimum = 0
--- description = "A hit this soon after the same one of its rank is a repeat, seconds; 0 merges none"
+-- description = "The same hit of a rank this soon after is a repeat, seconds; 0 merges none"
 -- [parameters.spatial_s]
 -- type = "DOUBLE"
 -- default = 60
@@ -76,7 +77,7 @@
 -- first_line = "Line of the first event"
 -- failures = "All failures in it"
 -- signatures = "All signatures in it"
--- ts_quality = "own: every line has its time; bounds: some have neighbours' times; order_only: none"
+-- ts_quality = "own: each line has its time; bounds: some have a neighbour's; order_only: none"
 -- capped = "Longer than max_h, cut"
 -- warning_only = "Nothing but warnings: left out of rates"
 -- ended_attempt = "The attempt failed with it"

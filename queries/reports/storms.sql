@@ -2,8 +2,8 @@
 -- order = 6
 -- description = """
 -- Which flood of lines is really one thing. A minute is part of a storm where it has more matches
--- than the 99.9 % Poisson quantile of the place's median minute, and more than ten; adjacent minutes
--- are one storm. Progress and facts do not count. A line without a time is taken to be as late as
+-- than the 99.9 % Poisson quantile of the place's median minute, and more than ten; adjacent
+-- minutes are one storm. Progress and facts do not count. A line without a time counts as late as
 -- its neighbours allow; a file without any time is one bin.
 -- """
 -- brief = ["scope", "t_first", "minutes", "events", "incidents", "top_signature", "top_share",
@@ -94,6 +94,7 @@ WITH hits AS (
   FROM members GROUP BY storm, signature
 ), tops AS (
   SELECT storm, arg_max(signature, n) AS top_signature, max(n) AS top_n, sum(n) AS n,
+    sum(n) FILTER (noise) AS noise_n,
     arg_max(ranks, n) AS top_ranks, list(signature ORDER BY n DESC, signature) AS signatures
   FROM shares GROUP BY storm
 ), floods AS (
@@ -121,15 +122,14 @@ WITH hits AS (
   FROM shares AS p JOIN shares AS l ON l.storm = p.storm AND l.noise AND l.n >= 2 AND p.n > l.n
   WHERE p.noise AND p.n % l.n = 0 AND p.n // l.n <= 16
 )
-SELECT concat_ws('/', f.cluster, a.run, a.attempt, CASE WHEN a.run IS NULL THEN f.host END) AS scope,
+SELECT concat_ws('/', f.cluster, a.run, a.attempt, CASE WHEN a.run IS NULL THEN f.host END)
+    AS scope,
   f.cluster, a.run, a.attempt, f.host, f.t_first, f.t_last,
   nullif(f.minutes, 0) AS minutes, f.events, f.incidents,
   f.events / nullif(f.incidents, 0) AS compression, f.baseline, f.threshold::BIGINT AS threshold,
   t.top_signature, t.top_n / t.n AS top_share, t.signatures, f.ranks,
   f.events / nullif(f.ranks, 0) AS lines_per_rank, a.world_size,
-  CASE WHEN f.storm IN (SELECT storm FROM teardowns)
-      AND (SELECT sum(s.n) FILTER (s.noise) >= sum(s.n) / 2 FROM shares AS s WHERE s.storm = f.storm)
-      THEN 'teardown_storm'
+  CASE WHEN f.storm IN (SELECT storm FROM teardowns) AND 2 * t.noise_n >= t.n THEN 'teardown_storm'
     WHEN t.top_ranks > 2 AND t.top_n <= 2 * t.top_ranks THEN 'rank_fan_out'
     WHEN f.ranks <= 1 AND f.hosts <= 1 AND 2 * t.top_n >= t.n THEN 'repeat'
     ELSE 'mixed' END AS class,
