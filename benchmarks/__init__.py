@@ -1,0 +1,1 @@
+"""Benchmarks that are tests first: definitions with expected counts, and records of runs."""
