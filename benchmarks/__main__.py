@@ -175,7 +175,7 @@ def _machine(catalogue: Catalogue) -> dict[str, object]:
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory / 2**30, 1),
-        "kernel": f"{platform.system()} {platform.release().split("-")[0]}",
+        "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in _VERSIONS if _installed(name)},
         "catalogue_digest": catalogue.digest,

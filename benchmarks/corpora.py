@@ -10,19 +10,14 @@ import bz2
 import gzip
 import lzma
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lz4.frame
 
+from ingest.streams import zstd
 from matcher.catalogue import Catalogue, Signature
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 KINDS = 24  # a log shows few kinds of trouble; the first line of each costs more than the rest
 

@@ -60,6 +60,13 @@ class _Rule(NamedTuple):
     failure: Failure
     search: re.Pattern[bytes]
     frequent: bool
+    identifies: bool  # whether a capture says which rank or host the line is of, or is about
+
+
+def _rule(signature: Signature, failure: Failure, full: bool) -> _Rule:
+    search = re.compile(signature.pattern.encode())
+    identifying = {"rank", "host", signature.points_to} & search.groupindex.keys()
+    return _Rule(signature, failure, search, signature.frequent and not full, bool(identifying))
 
 
 class Rules:
@@ -69,10 +76,7 @@ class Rules:
         by_id = catalogue.by_id
         full = options.metrics == "full" or options.every_match
         self.options = options
-        self.rules = [
-            _Rule(s, by_id[s.failure], re.compile(s.pattern.encode()), s.frequent and not full)
-            for s in catalogue.signatures
-        ]
+        self.rules = [_rule(s, by_id[s.failure], full) for s in catalogue.signatures]
         self.frequent = np.array([rule.frequent for rule in self.rules], dtype=bool)
         self.any_frequent = bool(self.frequent.any())
         self.path_classes = [
@@ -115,9 +119,6 @@ class Row:
     rule: _Rule
     file_id: int
     labels: Labels
-    line_no: int
-    byte_offset: int
-    offset: int  # in the text that blocks hand out; differs where lines were joined
     ts: int | None
     ts_lo: int | None
     ts_hi: int | None
@@ -126,17 +127,20 @@ class Row:
     t_eff: int | None
     ts_last: int | None
     level: str | None
-    host: str | None
-    rank: int | None
     local_rank: int | None
     pid: int | None
     world_size: int | None
     step: int | None
     captures: dict[str, str]
-    repeats: int
-    last_line_no: int
     message: str
-    event_id: int
+    event_id: int = 0
+    line_no: int = 0
+    last_line_no: int = 0
+    byte_offset: int = 0  # in the decompressed stream, as stored
+    offset: int = 0  # in the text handed out, in which rows fold; differs for joined CRI lines
+    rank: int | None = None
+    host: str | None = None
+    repeats: int = 1
     last_segment: bytes | None = None  # of a frequent signature: its last line, parsed on closing
     last_near: int | None = None
 
@@ -266,13 +270,34 @@ class Recorder:
                 continue
             count += header.repeats - 1
             self.matches += count
-            row = self._row(
-                block, rule, header, text, line, start, offset, byte_offset, line_no, count
-            )
-            if rule.frequent:
+            lo = header.ts
+            if lo is None:
+                lo = self._stamps.before(block, start, offset)
+            else:
+                self._widen(lo)
+            captures = self._captures(rule, text, line) if rule.identifies else {}
+            rank, host = self._who(header, captures)
+            key: tuple[Any, ...] | None = None
+            if not rule.frequent and not self._rules.options.every_match:
+                about = captures.get(rule.signature.points_to or "")
+                key = number, rank, host, about, _template(text), _minute(lo), offset // CELL
+                earlier = self._folds.get(key)
+                if earlier is not None and not _apart(earlier.ts_last, header.ts):
+                    earlier.repeats += count
+                    earlier.last_line_no = line_no
+                    earlier.ts_last = header.ts if header.ts is not None else earlier.ts_last
+                    continue
+            if not rule.identifies:
+                captures = self._captures(rule, text, line)
+            row = self._row(rule, header, text, captures, lo)
+            row.offset, row.byte_offset = offset, byte_offset
+            row.line_no = row.last_line_no = line_no
+            row.rank, row.host, row.repeats = rank, host, count
+            row.event_id = self._event_id(byte_offset, rule)
+            if key is not None:
+                self._folds[key] = row
+            elif rule.frequent:
                 self._cells[number, offset // CELL] = row
-            elif not self._rules.options.every_match and self._folded(number, row, text):
-                continue
             self._open.append(row)
             if row.ts is None:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK)
@@ -348,78 +373,60 @@ class Recorder:
             self._file.kind
         )
 
+    def _captures(self, rule: _Rule, text: bytes, line: bytes) -> dict[str, str]:
+        found = self._rules.captures(rule, text, line, self._masker)
+        return {name: self._decode(value) for name, value in found.items()}
+
+    def _who(
+        self, header: headers.Header, captures: dict[str, str]
+    ) -> tuple[int | None, str | None]:
+        """The rank and host a line is of: by its header, else by what it says, else by the path."""
+        rank = header.rank
+        if rank is None:
+            rank = _int(captures.get("rank"), _INT32) if captures else None
+        if rank is None:
+            rank = self._file.labels.rank
+        said = captures.get("host", "").lower() if captures else ""
+        return rank, header.host or said or self._file.labels.host
+
+    def _event_id(self, byte_offset: int, rule: _Rule) -> int:
+        key = self._key + byte_offset.to_bytes(8, "big") + rule.signature.id.encode()
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
     def _row(
         self,
-        block: Block,
         rule: _Rule,
         header: headers.Header,
         text: bytes,
-        line: bytes,
-        start: int,
-        offset: int,
-        byte_offset: int,
-        line_no: int,
-        count: int,
+        captures: dict[str, str],
+        lo: int | None,
     ) -> Row:
-        found = self._rules.captures(rule, text, line, self._masker)
-        captures = {name: self._decode(value) for name, value in found.items()}
-        labels = self._file.labels
-        ts, lo, source = header.ts, header.ts, header.ts_source
-        if ts is None:
-            lo = self._stamps.before(block, start, offset)
-            source = "inherited" if lo is not None else source
-        known = ts if ts is not None else lo
+        """An event with what its line says; where it stands is for the caller to fill in."""
+        inherited = header.ts is None and lo is not None
         lag = rule.signature.lag
         hung = lag.microseconds(captures.get(lag.capture, "")) if lag else 0
-        rank = _first(header.rank, _int(captures.get("rank"), _INT32), labels.rank)
-        self._widen(ts)
-        digest = hashlib.blake2b(
-            self._key + byte_offset.to_bytes(8, "big") + rule.signature.id.encode(), digest_size=8
-        )
+        local_rank = header.local_rank
+        if local_rank is None:
+            local_rank = _int(captures.get("local_rank"), _INT32)
         return Row(
             rule=rule,
             file_id=self._file_id,
-            labels=labels,
-            line_no=line_no,
-            byte_offset=byte_offset,
-            offset=offset,
-            ts=ts,
+            labels=self._file.labels,
+            ts=header.ts,
             ts_lo=lo,
-            ts_hi=ts,
-            ts_source=source,
+            ts_hi=header.ts,
+            ts_source="inherited" if inherited else header.ts_source,
             tz_assumed=header.tz_assumed,
-            t_eff=known - hung if known is not None else None,
-            ts_last=ts,
+            t_eff=lo - hung if lo is not None else None,
+            ts_last=header.ts,
             level=header.level,
-            host=header.host or _host(captures.get("host")) or labels.host,
-            rank=rank,
-            local_rank=_first(header.local_rank, _int(captures.get("local_rank"), _INT32)),
+            local_rank=local_rank,
             pid=header.pid if header.pid is not None and header.pid <= _INT64 else None,
             world_size=_int(captures.get("world_size"), _INT32),
             step=_int(captures.get("step"), _INT64),
             captures=captures,
-            repeats=count,
-            last_line_no=line_no,
             message=self._decode(text),
-            event_id=int.from_bytes(digest.digest(), "big"),
         )
-
-    def _folded(self, number: int, row: Row, text: bytes) -> bool:
-        """Whether the row went into an earlier one of its like: it is counted there."""
-        known = row.ts if row.ts is not None else row.ts_lo
-        minute = known // _MINUTE_US if known is not None else None
-        template = (_HEX.sub(b"", text) if b"0x" in text else text).translate(None, _DIGITS)
-        # A line about another rank or host is about that one, whoever prints it.
-        about = row.captures.get(row.rule.signature.points_to or "")
-        key = number, row.rank, row.host, about, template, minute, row.offset // CELL
-        earlier = self._folds.get(key)
-        if earlier is None or _apart(earlier.ts_last, row.ts):
-            self._folds[key] = row
-            return False
-        earlier.repeats += row.repeats
-        earlier.last_line_no = row.line_no
-        earlier.ts_last = row.ts if row.ts is not None else earlier.ts_last
-        return True
 
     def _decode(self, value: bytes) -> str:
         try:
@@ -671,13 +678,18 @@ def _segment(data: bytearray, start: int, end: int, at: int) -> tuple[int, int]:
     return low, end if high < 0 else high
 
 
+def _template(text: bytes) -> bytes:
+    """A message without its numbers: what repeats have in common."""
+    return (_HEX.sub(b"", text) if b"0x" in text else text).translate(None, _DIGITS)
+
+
+def _minute(us: int | None) -> int | None:
+    return None if us is None else us // _MINUTE_US
+
+
 def _apart(earlier: int | None, later: int | None) -> bool:
     """Whether two folded hits are too far apart in time to be one row."""
     return earlier is not None and later is not None and abs(later - earlier) > FOLD_GAP_US
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _int(value: str | None, most: int) -> int | None:
@@ -689,7 +701,3 @@ def _int(value: str | None, most: int) -> int | None:
         return None
     number = int(digits)
     return number if number <= most else None
-
-
-def _host(value: str | None) -> str | None:
-    return value.lower() if value else None
