@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
             typer.echo("interrupted; run the same command again to finish", err=True)
             raise typer.Exit(130) from None
         except Exception as error:
-            if type(error).__name__ not in _USER_ERRORS:
+            if _USER_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
                 raise
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(2) from None
@@ -176,7 +176,7 @@ def ingest(
     with _store(db) as store, _progress() as progress:
         summary = pipeline.ingest(store, plan, progress)
     _tell(summary, as_json)
-    raise typer.Exit(1 if summary.failed else 0)
+    raise typer.Exit(1 if summary.failed or summary.truncated else 0)
 
 
 @app.command(rich_help_panel="Ingest")
@@ -314,14 +314,17 @@ def failures_show(
 
 @failures_app.command("check")
 def failures_check(
-    directory: Annotated[Path | None, typer.Argument(help="A catalogue of your own.")] = None,
+    directory: Annotated[
+        Path | None, typer.Argument(help="A catalogue that is used alone.")
+    ] = None,
+    catalogue: CatalogueDir = None,
 ) -> None:
     """Run every check on the catalogue: shape, patterns, examples."""
     from matcher import catalogue as catalogues
     from matcher import check
 
     try:
-        loaded = catalogues.load(*([directory] if directory else []))
+        loaded = catalogues.load(*_catalogues(catalogue, directory))
         issues = check.check(loaded)
     except catalogues.CatalogueError as error:
         issues = list(error.issues)
@@ -343,7 +346,10 @@ def generate(
     """Write a made-up fleet with planted failures and their truth (truth.json)."""
     from ingest import fleet
 
-    truth = fleet.generate(directory, bytes_=bytes_, seed=seed, codec=codec, runs=runs)
+    try:
+        truth = fleet.generate(directory, bytes_=bytes_, seed=seed, codec=codec, runs=runs)
+    except (FileExistsError, ValueError) as error:
+        raise UsageError(str(error)) from None
     typer.echo(f"{directory}: {truth.files} files, {truth.bytes:,} bytes, truth.json")
 
 
@@ -352,11 +358,16 @@ def demo(
     directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("demo"),
 ) -> None:
     """Make a small fleet, ingest it, print reports, write report.html."""
+    import shutil
+
     from ingest import fleet, pipeline
     from queries import render
     from queries import report as reports
 
     logs, db, page = directory / "logs", directory / "fleet.duckdb", directory / "report.html"
+    if (logs / "truth.json").exists():  # of the last demo
+        shutil.rmtree(logs)
+        db.unlink(missing_ok=True)
     typer.echo(f"1. a made-up fleet with planted failures in {logs}")
     fleet.generate(logs, bytes_=32_000_000, seed=1, codec="mixed", runs=None)
     typer.echo(f"2. firstfault ingest {logs} --db {db}")

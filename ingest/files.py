@@ -151,7 +151,7 @@ def log_file(
 _DIGITS = r"\d{1,9}"  # what fits an int32 column
 _HOST = (
     r"(?:(?:node|host|nid|worker|tray|compute|dgx|hgx|cn|gn|ip)[-_]?\d+(?:-\d+)*|n\d+"
-    r"|r\d+i\d+n\d+)(?:\.[a-z][a-z0-9.-]*)?"
+    r"|gpu-?(?:[a-z]\d+|\d{2,})|r\d+i\d+n\d+)(?:\.[a-z][a-z0-9.-]*)?"
 )
 _ANY_HOST = r"[a-z][a-z0-9-]*\d[a-z0-9-]*(?:\.[a-z0-9-]+)*"
 _DATE = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?!\d)"
@@ -259,25 +259,14 @@ _BATCH = re.compile(r".*\.[oe](?P<job>\d+)")  # PBS, Grid Engine: name.o12345
 
 def _read_path(outer: str, member: str | None, rules: Rules) -> tuple[Labels, str]:
     """Labels and kind of a log by its path below the argument."""
-    outside = outer.split("/")
-    if member is None:
-        tries = [outside]
-    else:
+    parts = outer.split("/")
+    if member is not None:
         inside = member.replace("!", "/").split("/")
-        archive = _ARCHIVE.sub("", outside[-1])
-        tries = [outside[:-1] + inside, [*outside[:-1], archive, *inside]]
-    for parts in tries:
-        *levels, whole = (part[:_NAME_MAX] for part in parts)  # longer ones stand in archives only
-        name = _CODEC.sub("", whole)
-        if rules.layout is None:
-            said = _by_rules(levels, name, rules.clusters)
-        else:
-            match = _compile(rules.layout).fullmatch("/".join([*levels, whole]))
-            found = match.groupdict() if match else {}
-            found = {part: value for part, value in found.items() if value}
-            said = _Said(found, _kind(name, found), tuple(levels))
-        if "job" in said.found:
-            break
+        # Where nothing in an archive names a job, the archive stands for its directory.
+        known = "job" in _said(inside, rules).found
+        parts[-1:] = inside if known else [_ARCHIVE.sub("", parts[-1]), *inside]
+    said = _said(parts, rules)
+    name = _CODEC.sub("", parts[-1])
     found = said.found
     host = found.get("host")
     labels = Labels(
@@ -289,6 +278,17 @@ def _read_path(outer: str, member: str | None, rules: Rules) -> tuple[Labels, st
     )
     place = (rules.prefix + "/".join(said.rest)).rstrip("/")
     return replace(labels, run=_run(labels, said.kind, place, name, rules.name)), said.kind
+
+
+def _said(parts: Sequence[str], rules: Rules) -> _Said:
+    """What a path says, by the layout that was asked for or by the rules."""
+    *levels, whole = (part[:_NAME_MAX] for part in parts)  # longer ones stand in archives only
+    name = _CODEC.sub("", whole)
+    if rules.layout is None:
+        return _by_rules(levels, name, rules.clusters)
+    match = _compile(rules.layout).fullmatch("/".join([*levels, whole]))
+    found = {part: value for part, value in (match.groupdict() if match else {}).items() if value}
+    return _Said(found, _kind(name, found), tuple(levels))
 
 
 class _Said(NamedTuple):
@@ -320,7 +320,8 @@ def _by_rules(levels: Sequence[str], name: str, clusters: frozenset[str]) -> _Sa
     stem = _stem(name).lower()
     if stem in _CONTAINERS:
         found.setdefault("attempt", _CONTAINERS[stem])
-        rest = rest[:-1]  # the container's own directory
+        if rest and not _EXPLICIT_JOB.fullmatch(rest[-1]):
+            rest = rest[:-1]  # the container's own directory
     elif "pod" in found and re.fullmatch(_DIGITS, stem):
         found.setdefault("attempt", stem)
     own = _OUTS.search(name) and stem not in _PLAIN  # a scheduler's file: a job, but which?
@@ -478,7 +479,8 @@ def _compile(layout: str) -> re.Pattern[str]:
 
 # -- finding -------------------------------------------------------------------------------------
 
-_NOT_ENTERED = frozenset((".git", ".snapshot", ".zfs"))  # would only give each log once more
+# What would only give each log once more, and files of our own that are no logs.
+_LEFT_OUT = frozenset((".git", ".snapshot", ".zfs", "firstfault.toml", "truth.json"))
 _NOT_FILES = ("/proc/", "/sys/", "/dev/")  # reading there has effects, or never ends
 _MAGIC = re.compile(r"[*?[]")
 
@@ -618,7 +620,7 @@ def _sources(
                     stack += [
                         (os.path.join(location, name), os.path.join(below, name))
                         for name in sorted(os.listdir(location), reverse=True)
-                        if name not in _NOT_ENTERED
+                        if name not in _LEFT_OUT
                     ]
             except OSError as error:
                 yield replace(source, status="failed", problem=unreadable(source.path, error))

@@ -191,7 +191,7 @@ class Summary(NamedTuple):
 
     def text(self) -> str:
         """The summary in two lines."""
-        rate = self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+        rate = self.bytes / self.seconds / 1e6 if self.seconds else 0.0
         lost = ", ".join(
             f"{count} {word}"
             for word, count in (
@@ -204,7 +204,7 @@ class Summary(NamedTuple):
         )
         return (
             f"{self.files} files{f' ({lost})' if lost else ''}, {self.lines:,} lines, "
-            f"{self.bytes / 1e9:,.3f} GB in {self.seconds:.1f} s ({rate:.2f} GB/s)\n"
+            f"{self.bytes / 1e6:,.1f} MB in {self.seconds:.1f} s ({rate:,.0f} MB/s)\n"
             f"{self.events:,} events, {self.masked} secrets masked"
         )
 

@@ -29,6 +29,7 @@ MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds th
 EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
 EVIDENCE_BEFORE, EVIDENCE_AFTER = 120, 20  # lines around the first cause of each failure
 CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are sampled, bytes
+SAMPLED = 1 << 16  # the same for frequent signatures where metrics are to be sampled
 LOOK = 1 << 20  # how far a line without a time looks for a neighbour that has one, bytes
 FOLLOWS_BYTES = 16 << 10  # how far back a line may stand that another must follow
 FOLD_GAP_US = 1_000_000  # repeats further apart than this start a new row
@@ -76,6 +77,7 @@ class Rules:
         by_id = catalogue.by_id
         full = options.metrics == "full" or options.every_match
         self.options = options
+        self.sample = SAMPLED if options.metrics == "sampled" else CELL
         self.rules = [_rule(s, by_id[s.failure], full) for s in catalogue.signatures]
         self.frequent = np.array([rule.frequent for rule in self.rules], dtype=bool)
         self.any_frequent = bool(self.frequent.any())
@@ -256,7 +258,7 @@ class Recorder:
                 low, high = _segment(data, start, end, at)
                 at_start, header = start, None
             byte_offset, line_no = places.of(start)
-            if rule.frequent and (row := self._cells.get((number, offset // CELL))):
+            if rule.frequent and (row := self._cells.get((number, offset // self._rules.sample))):
                 row.repeats += count
                 row.last_line_no = line_no
                 row.last_segment, row.last_near = bytes(data[low:high]), self._clock.near_us
@@ -297,7 +299,7 @@ class Recorder:
             if key is not None:
                 self._folds[key] = row
             elif rule.frequent:
-                self._cells[number, offset // CELL] = row
+                self._cells[number, offset // self._rules.sample] = row
             self._open.append(row)
             if row.ts is None:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK)
@@ -334,7 +336,7 @@ class Recorder:
         if len(places) < 3:
             return {}
         counts: dict[int, int] = {}
-        cell = (hits.start[places] - block.start + block.offset) // CELL
+        cell = (hits.start[places] - block.start + block.offset) // self._rules.sample
         order = np.lexsort((places, cell, hits.signature[places]))
         places, cell = places[order], cell[order]
         number = hits.signature[places]
@@ -459,7 +461,8 @@ class Recorder:
         if cell != self._cell:
             self._cell = cell
             self._folds = {key: row for key, row in self._folds.items() if key[-1] >= cell}
-            for key in [key for key in self._cells if key[1] < cell]:
+            sampled = end // self._rules.sample
+            for key in [key for key in self._cells if key[1] < sampled]:
                 self._seal(self._cells.pop(key))
         while self._open and (end == _INT64 or self._open[0].offset + CELL + LOOK < end):
             self._closed.append(self._open.popleft())

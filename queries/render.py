@@ -18,17 +18,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import count, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from queries.report import ReportError, Result
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 FORMATS = ("table", "json", "csv", "parquet", "markdown", "html")
 NULL = "–"
@@ -37,8 +35,23 @@ HTML_ROWS = 1000  # rows of a report on the page; the database has the rest
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
 )
-_PLAIN_INTEGERS = re.compile(r"(^|_)(id|rank|line|attempt|step|job)$")
-_MONOSPACE = ("message", "first_lines", "last_lines", "file", "first_file", "pattern", "text")
+_PLAIN_INTEGERS = re.compile(r"(^|_)(id|rank|line|line_no|attempt|step|job|pid|port|year)$")
+_PLACES = (("file", "line"), ("first_file", "first_line"))
+_KINDS = {  # what a word of these columns means for a person, beside the word itself
+    "severity": {
+        "critical": "critical",
+        "high": "high",
+        "medium": "medium",
+        "low": "low",
+        "info": "calm",
+    },
+    "confidence": {"high": "good", "medium": "medium", "low": "calm"},
+    "outcome": {"failed": "high", "completed": "good", "timeout": "medium"},
+    "verdict": {"associated": "high", "negative": "low", "alias": "medium"},
+    "class": {"teardown_storm": "calm", "repeat": "medium", "rank_fan_out": "low"},
+    "role_a": {"cause": "high", "confirmation": "high"},
+    "role_b": {"cause": "high", "confirmation": "high"},
+}
 _SIMPLE = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
 
 
@@ -51,6 +64,7 @@ def render(
     a terminal. json is a list of row objects, for several results an object of such lists by
     report name; csv and parquet hold one result. Raises ReportError for any other format.
     """
+    results = [_distinct(result) for result in results]
     match format_:
         case "table":
             return _table(results, width, color)
@@ -92,6 +106,16 @@ def write(path: Path, rendered: str | bytes) -> None:
         ) from error
 
 
+def _distinct(result: Result) -> Result:
+    """A statement may select two columns of one name: the second a gets to be a_2."""
+    names: list[str] = []
+    for name in result.table.column_names:
+        if name in names:
+            name = next(new for n in count(2) if (new := f"{name}_{n}") not in names)
+        names.append(name)
+    return result._replace(table=result.table.rename_columns(names))
+
+
 def _only(results: Sequence[Result], format_: str) -> Result:
     if len(results) != 1:
         raise ReportError(f"{format_} holds one report, not {len(results)}: name one, or use json")
@@ -120,26 +144,34 @@ def _cell(value: object, column: str = "") -> str:
             return "yes" if value else "no"
         case int() | Decimal():
             number = int(value)
-            plain = abs(number) < 10_000 or _PLAIN_INTEGERS.search(column)
+            plain = abs(number) < 1000 or _PLAIN_INTEGERS.search(column)
             return str(number) if plain else f"{number:,}"
         case float():
             return _number(value)
         case datetime():
             return _time(value)
         case list():
-            return ", ".join(_cell(item) for item in value)
+            return ", ".join(map(_item, value))
+        case (key, item):
+            return f"{_cell(key)}={_cell(item)}"
         case _:
             return shown(str(value))
 
 
+def _item(value: object) -> str:
+    """A value of a list, whose numbers no comma separates."""
+    return _cell(value, "id")
+
+
 def _number(value: float) -> str:
+    """Four significant digits, three up to 1: a share is rarely known better."""
     if not math.isfinite(value):
         return NULL
     if value and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.3e}"
-    digits = 4 if abs(value) < 1000 else 1
-    text = f"{value:.{digits}g}" if digits == 4 else f"{value:,.1f}"
-    return text.removesuffix(".0")
+        return f"{value:.2e}"
+    if abs(value) < 999.95:
+        return f"{value:.{3 if abs(value) <= 1 else 4}g}"
+    return f"{value:,.1f}".removesuffix(".0")
 
 
 def _time(value: datetime) -> str:
@@ -186,11 +218,20 @@ def _arguments(result: Result) -> list[tuple[str, str]]:
 
 
 def _columns(result: Result) -> dict[str, list[Any]]:
-    return {name: result.table.column(name).to_pylist() for name in dict.fromkeys(_names(result))}
+    return {name: result.table.column(name).to_pylist() for name in result.table.column_names}
 
 
-def _names(result: Result) -> list[str]:
-    return list(result.table.column_names)
+def _sheet(result: Result) -> dict[str, list[Any]]:
+    """The columns as a person reads them: brief ones first, a file and its line as one."""
+    columns = _columns(result)
+    brief = result.report.brief
+    for file, line in _PLACES if brief else ():
+        if file in columns and line in columns:
+            columns[file] = [
+                path if path is None or number is None else f"{path}:{number}"
+                for path, number in zip(columns[file], columns.pop(line), strict=True)
+            ]
+    return {name: columns[name] for name in dict.fromkeys((*brief, *columns)) if name in columns}
 
 
 def _is_number(values: Iterable[object]) -> bool:
@@ -274,83 +315,119 @@ def _md(text: str) -> str:
 
 # -- terminal ----------------------------------------------------------------------------------
 
-_STYLES = {
-    "critical": "bold red",
-    "high": "red",
-    "failed": "red",
-    "medium": "yellow",
-    "associated": "yellow",
-    "completed": "green",
-    "low": "dim",
-    "too_rare": "dim",
-    "not_distinguishable": "dim",
-}
-_STYLED = ("severity", "confidence", "outcome", "verdict")
+_SGR = {"critical": "1;31", "high": "31", "medium": "33", "low": "36", "good": "32", "calm": "2"}
+_PAINT = re.compile("\x1b\\[[0-9;]*m")
+_PIECES = re.compile(r"[^\s/_,-]*[\s/_,-]+|[^\s/_,-]+")  # a line may end behind each
 _LISTED = 4  # items of a list that a table shows
+_FEW = 3  # rows that are better read one below the other than in too narrow columns
+_RECORD = ("title", "message")  # what such a row shows besides the brief columns
+_WHOLE = 16  # cells of a text that is never broken
+_PLACE = "file"  # stays whole: where it has no room as a column, it goes below its row
+_PROSE = 40  # least cells of a text too long for two lines
 
 
 def _table(results: Sequence[Result], width: int | None, color: bool | None) -> str:
-    from rich.console import Console
-
     if width is None:
         width = shutil.get_terminal_size((80, 24)).columns
     if color is None:
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    console = Console(
-        file=io.StringIO(),
-        width=max(width, 20),
-        force_terminal=color,
-        no_color=not color,
-        color_system="standard" if color else None,
-        highlight=False,
-        legacy_windows=False,
-    )
-    for index, result in enumerate(results):
-        if index:
-            console.print()
-        for part in _blocks(result, console.width):
-            console.print(part)
-    text: str = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        color = sys.stdout.isatty() and not plain
+    parts = ["\n".join(map(str.rstrip, _lines(result, max(width, 20)))) for result in results]
+    text = "\n\n".join(parts) + "\n"
+    return text if color else _PAINT.sub("", text)
 
 
-def _blocks(result: Result, width: int) -> Iterable[RenderableType]:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    report = result.report
+def _lines(result: Result, width: int) -> Iterator[str]:
+    report, rows = result.report, result.table.num_rows
     if report.description:  # a statement of the user's has none, and needs no title
-        yield Text(report.title, style="bold")
+        yield _paint(shown(report.title), "1")
         taken = ", ".join(f"{name} {value}" for name, value in _arguments(result))
-        if taken:
-            yield Text(taken, style="dim")
-    columns = _columns(result)
-    texts = {name: [_short(value, name) for value in values] for name, values in columns.items()}
-    numeric = {name for name, values in columns.items() if _is_number(values)}
-    chosen, widths = _fit(texts, numeric, report.brief, width)
-    rest = [name for name in columns if name not in chosen]
-    if result.table.num_rows:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-        for name in chosen:
-            table.add_column(
-                Text(name),
-                justify="right" if name in numeric else "left",
-                overflow="fold",
-                width=widths[name],
-            )
-        for row in range(result.table.num_rows):
-            table.add_row(
-                *(Text(texts[name][row], style=_style(name, texts[name][row])) for name in chosen)
-            )
-        yield table
+        yield from (_paint(line, "2") for line in _wrap(taken, width) if line)
+    sheet = _sheet(result)
+    texts = {name: [_short(value, name) for value in values] for name, values in sheet.items()}
+    brief = [name for name in texts if name in report.brief] or list(texts)
+    record = {name: texts[name] for name in (*brief, *_RECORD) if name in texts}
+    chosen: Collection[str] = texts
+    if not rows:
+        yield _paint("no rows", "2")
+    elif rows <= _FEW and sum(_natural(record).values()) + 2 * len(record) - 2 > width:
+        chosen = record
+        yield from _records(record, width)
     else:
-        yield Text("no rows", style="dim")
+        numeric = {name for name, values in sheet.items() if _is_number(values)}
+        whole = numeric | {name for name, values in sheet.items() if _is_time(values)}
+        place = _PLACE if _PLACE in report.brief and _PLACE in texts else ""
+        widths = _fit(texts, whole | {place}, brief, width)
+        chosen = widths.keys() | {place} - {""}
+        yield from _grid(texts, widths, numeric, "" if place in widths else place, width)
     for note in result.notes:
-        yield Text(shown(note), style="italic")
-    if rest and result.table.num_rows:
-        names = ", ".join(rest)
-        yield Text(f"not shown (--format json has all): {names}", style="dim")
+        yield from _wrap(shown(note), width)
+    if rest := len(texts) - len(chosen):
+        told = f"{rest} more column{'s' * (rest > 1)}: --format json"
+        yield from (_paint(line, "2") for line in _wrap(told, width))
+
+
+def _grid(
+    texts: Mapping[str, Sequence[str]],
+    widths: Mapping[str, int],
+    numeric: Collection[str],
+    below: str,
+    width: int,
+) -> Iterator[str]:
+    """A line a row; the column `below` has a line of its own under each."""
+    right = [name in numeric for name in widths]
+    head = [_wrap(name, cells) for name, cells in widths.items()]
+    tall = max(map(len, head))
+    yield from _aligned([[""] * (tall - len(name)) + name for name in head], widths, right)
+    yield "─" * (sum(widths.values()) + 2 * len(widths) - 2)
+    for row in range(len(next(iter(texts.values())))):
+        values = {name: texts[name][row] for name in widths}
+        cells = [_wrap(text, widths[name]) for name, text in values.items()]
+        yield from _aligned(cells, widths, right, [_style(*item) for item in values.items()])
+        if below:
+            for line in _wrap(texts[below][row], width - 2):
+                yield "  " + _paint(line, "2")
+
+
+def _records(texts: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
+    """A line a column: rows side by side where each value has room on it, else one by one."""
+    name_width = min(max(map(len, texts)), width // 2)
+    room = width - name_width - 2
+    rows = list(zip(*texts.values(), strict=True))
+    wide = [max(map(_cells, row)) for row in rows]
+    beside = len(rows) > 1 and sum(wide) + 2 * len(rows) - 2 <= room
+    for index, group in enumerate([rows] if beside else [[row] for row in rows]):
+        if index:
+            yield ""
+        widths = dict(enumerate([name_width, *(wide if beside else [room])]))
+        right = [False] + [beside] * len(group)
+        for name, values in zip(texts, zip(*group, strict=True), strict=True):
+            cells = [_wrap(name, name_width), *(_wrap(text, room) for text in values)]
+            styles = ["2", *(_style(name, text) for text in values)]
+            yield from _aligned(cells, widths, right, styles)
+
+
+def _aligned(
+    cells: Sequence[Sequence[str]],
+    widths: Mapping[Any, int],
+    right: Sequence[bool],
+    styles: Sequence[str] = (),
+) -> Iterator[str]:
+    """The lines of cells that stand side by side."""
+    for line in zip_longest(*cells, fillvalue=""):
+        parts = []
+        for text, width, ends, style in zip_longest(line, widths.values(), right, styles):
+            gap = " " * (width - _cells(text))
+            parts.append(gap + _paint(text, style) if ends else _paint(text, style) + gap)
+        yield "  ".join(parts)
+
+
+def _paint(text: str, sgr: str | None) -> str:
+    return f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text
+
+
+def _style(column: str, text: str) -> str:
+    return _SGR.get(_KINDS.get(column, {}).get(text, ""), "")
 
 
 def _short(value: object, column: str) -> str:
@@ -359,138 +436,202 @@ def _short(value: object, column: str) -> str:
     return _cell(value, column)
 
 
-def _style(column: str, text: str) -> str:
-    return _STYLES.get(text, "") if column in _STYLED else ""
+def _natural(texts: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The width at which nothing of a column is broken."""
+    return {name: max(map(_cells, (name, *column))) for name, column in texts.items()}
+
+
+def _is_time(values: Iterable[object]) -> bool:
+    return any(isinstance(value, datetime) for value in values)
+
+
+def _cells(text: str) -> int:
+    """Columns of a terminal that the text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` cells that end behind blanks or what joins the parts of an id."""
+    if _cells(text) <= width:
+        return [text]
+    from rich.cells import chop_cells
+
+    lines = [""]
+    for piece in _PIECES.findall(text):
+        if _cells((lines[-1] + piece).rstrip()) <= width:
+            lines[-1] += piece
+        else:
+            lines += chop_cells(piece, width) if _cells(piece.rstrip()) > width else [piece]
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def _halved(text: str) -> int:
+    """The least width at which the text takes two lines; _PROSE where it is longer than that."""
+    if _cells(text) > 2 * _PROSE:
+        return _PROSE
+    pieces = _PIECES.findall(text)
+    return min(
+        max(_cells("".join(pieces[:cut]).rstrip()), _cells("".join(pieces[cut:])))
+        for cut in range(len(pieces) + 1)
+    )
 
 
 def _fit(
-    texts: Mapping[str, Sequence[str]], numeric: set[str], brief: Sequence[str], width: int
-) -> tuple[list[str], dict[str, int]]:
-    """The columns that fit, in their order, and how wide each is.
+    texts: Mapping[str, Sequence[str]], whole: Collection[str], brief: Sequence[str], width: int
+) -> dict[str, int]:
+    """The columns that fit and how wide each is.
 
-    The brief ones come first; a column of text may be as narrow as its name and a third of its
-    natural width, a number is never broken. Space that is left goes to the columns that wrap.
+    Of the brief ones as many, from the first, as fit with no value on more than two lines; values
+    in `whole` are never broken. What is left widens them, again from the first, and then takes
+    more columns, each as wide as it likes to be.
     """
-    natural = {
-        name: max([len(name), *(len(text) for text in column)]) for name, column in texts.items()
-    }
-    least = {
-        name: natural[name]
-        if name in numeric or natural[name] <= 12
-        else min(natural[name], max(len(name), 12, min(24, natural[name] // 3)))
-        for name in texts
-    }
+    natural = _natural(texts)
     widths: dict[str, int] = {}
-    spare = width
-    for name in dict.fromkeys((*(name for name in brief if name in texts), *texts)):
-        need = least[name] + 2  # its own and what stands between it and the next
-        if need <= spare or not widths:
-            widths[name] = min(least[name], width - 2)
-            spare -= need
-    while spare > 0 and (hungry := [name for name in widths if widths[name] < natural[name]]):
-        share = max(1, spare // len(hungry))
-        for name in hungry:
-            more = min(share, natural[name] - widths[name], spare)
-            widths[name] += more
-            spare -= more
-    return [name for name in texts if name in widths], widths
+    spare = width + 2
+    for name in brief:
+        values = set(texts[name])
+        least = max(map(_cells, values))
+        if least > _WHOLE and name not in whole:
+            least = max(map(_halved, values))
+        least = max(least, _halved(name))
+        if least + 2 <= spare or not widths:
+            widths[name] = min(least, width)
+            spare -= widths[name] + 2
+        elif name != _PLACE:
+            break
+    for name in widths:
+        more = min(natural[name] - widths[name], spare)
+        widths[name] += more
+        spare -= more
+    if all(name in widths or name == _PLACE for name in brief):
+        for name in texts:
+            if name not in brief and natural[name] + 2 <= spare:
+                widths[name] = natural[name]
+                spare -= natural[name] + 2
+    return widths
 
 
 # -- HTML --------------------------------------------------------------------------------------
 
-_STYLE = """
-:root{color-scheme:light dark;--bg:#f7f8fa;--card:#fff;--ink:#1c2330;--soft:#5b6577;--line:#e1e5ec;
---head:#f0f2f6;--accent:#2f6fdb;--bar:#5b8def;--critical:#b3142b;--high:#c2410c;--medium:#8a6100;
+_CSS = """
+:root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2330;--soft:#5b6577;--line:#e1e5ec;
+--head:#f0f2f6;--accent:#2f6fdb;--bar:#8fb1ee;--critical:#b3142b;--high:#c2410c;--medium:#8a6100;
 --low:#2b6cb0;--good:#1a7f4b;--calm:#5b6577}
-@media (prefers-color-scheme:dark){:root{--bg:#12151b;--card:#1a1f28;--ink:#e4e8ef;--soft:#9aa5b8;
---line:#2c3442;--head:#222835;--accent:#7aa7ff;--bar:#5b8def;--critical:#ff7a8a;--high:#ff9a63;
+@media screen and (prefers-color-scheme:dark){:root{
+--bg:#12151b;--card:#1a1f28;--ink:#e4e8ef;--soft:#9aa5b8;
+--line:#2c3442;--head:#222835;--accent:#7aa7ff;--bar:#3f66a8;--critical:#ff7a8a;--high:#ff9a63;
 --medium:#e9bd54;--low:#80b6f5;--good:#64cf98;--calm:#9aa5b8}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--bg);color:var(--ink);
-font:14px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-header,main{max-width:1500px;margin:0 auto;padding:0 24px}
-header{padding-top:32px}
+body{margin:0 auto;max-width:1560px;padding:28px 20px;background:var(--bg);color:var(--ink);
+font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
+font-variant-numeric:tabular-nums}
 h1{font-size:24px;margin:0;letter-spacing:-.01em}
 h2{font-size:18px;margin:0}
-p{margin:6px 0 0;max-width:84ch}
-.soft{color:var(--soft)}
-nav{display:flex;flex-wrap:wrap;gap:8px;margin:16px 0 24px}
-nav a{color:var(--accent);background:var(--card);border:1px solid var(--line);border-radius:999px;
-padding:3px 12px;text-decoration:none}
-nav a:hover,nav a:focus-visible{border-color:var(--accent)}
-nav span{color:var(--soft);font-variant-numeric:tabular-nums}
-section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:20px 22px;
-margin:0 0 24px;scroll-margin-top:12px}
-.taken{display:flex;flex-wrap:wrap;gap:6px;margin:12px 0 0;padding:0;list-style:none}
-.taken li{background:var(--head);border-radius:5px;padding:1px 8px;font-size:12.5px}
-.taken b{font-weight:600}
-.note{border-left:3px solid var(--accent);padding-left:10px;margin-top:12px}
-.scroll{overflow:auto;max-height:75vh;margin-top:16px;border:1px solid var(--line);
-border-radius:8px}
-table{border-collapse:separate;border-spacing:0;width:100%;font-variant-numeric:tabular-nums}
-th{position:sticky;top:0;z-index:1;background:var(--head);text-align:left;font-weight:600;
-font-size:12.5px;white-space:nowrap}
+p{margin:6px 0 0;max-width:100ch}
+a,summary{color:var(--accent)}
+summary{cursor:pointer}
+td summary{color:inherit}
+footer,.soft,.null,.file{color:var(--soft)}
+.sums{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px;
+margin:20px 0 0}
+.sums a{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px;
+color:var(--soft);text-decoration:none}
+.sums b{display:block;font-size:22px;line-height:1.25;color:var(--ink)}
+nav{display:flex;flex-wrap:wrap;gap:6px 18px;margin:16px 0 0}
+a:hover,a:focus-visible{border-color:var(--accent)}
+section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:18px 20px;
+margin:20px 0 0;scroll-margin-top:12px}
+.taken{display:flex;flex-wrap:wrap;gap:6px;margin:10px 0 0;padding:0;list-style:none}
+.taken li{background:var(--head);border-radius:5px;padding:1px 8px;font-size:.9em}
+.note{border-left:3px solid var(--accent);padding-left:10px;margin-top:10px}
+.scroll{overflow-x:auto;margin:14px 0 0}
+.scroll+details{margin-top:10px}
+table{border-collapse:separate;border-spacing:0;min-width:100%}
+th{background:var(--head);text-align:left;vertical-align:bottom;font-weight:600;font-size:.9em}
 th[title]{cursor:help}
-th,td{padding:6px 12px;border-bottom:1px solid var(--line);vertical-align:top}
-tr:last-child td{border-bottom:0}
-tbody tr:hover td{background:color-mix(in srgb,var(--head) 55%,transparent)}
-.n{text-align:right;white-space:nowrap}
-.t{white-space:nowrap}
-.w{min-width:34ch;max-width:60ch;overflow-wrap:anywhere}
-.m{font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
-overflow-wrap:anywhere;min-width:44ch;max-width:90ch}
-.null{color:var(--soft)}
-.badge{display:inline-block;border:1px solid currentColor;border-radius:5px;padding:0 7px;
-font-size:12.5px;font-weight:600;white-space:nowrap}
+th,td{padding:5px 10px}
+td{border-top:1px solid var(--line);vertical-align:top;white-space:nowrap}
+tbody:hover td{background:color-mix(in srgb,var(--head) 60%,var(--card))}
+th:first-child,td:first-child{position:sticky;left:0}
+td:first-child{background:var(--card)}
+.n{text-align:right}
+.m{font:.9em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+.u td{position:static;border:0;padding:0 10px 8px}
+.u div{position:sticky;left:10px;width:max-content;max-width:min(1476px,100vw - 106px);
+white-space:pre-wrap;overflow-wrap:anywhere}
+details>div{white-space:pre-wrap;overflow-wrap:anywhere;max-width:110ch}
+td>details>div{width:72ch}
+.badge{display:inline-block;border:1px solid currentColor;border-radius:5px;padding:0 6px;
+font-size:.9em;font-weight:600}
 .critical{color:var(--critical)}.high{color:var(--high)}.medium{color:var(--medium)}
 .low{color:var(--low)}.good{color:var(--good)}.calm{color:var(--calm)}
-details summary{cursor:pointer;color:var(--accent)}
-svg{display:block;margin-top:16px;max-width:100%;height:auto}
-svg text{font:12.5px system-ui,sans-serif;fill:var(--ink);font-variant-numeric:tabular-nums}
-svg .v{fill:var(--soft)}svg rect{fill:var(--bar)}
-footer{max-width:1500px;margin:0 auto;padding:0 24px 32px;color:var(--soft)}
-@media print{body{background:none}.scroll{max-height:none;overflow:visible}nav{display:none}}
+svg{margin-right:8px;vertical-align:-1px}
+rect{fill:var(--bar)}
+footer{margin:20px 0 0}
+@media print{@page{size:A4 landscape;margin:12mm}
+body{max-width:none;padding:0;background:none;font-size:9.5px}
+section{border:0;padding:0}
+nav,footer,.x,td summary{display:none}
+.scroll{overflow:visible}
+tbody{break-inside:avoid}
+th,td{padding:2px 5px}
+td{white-space:normal;overflow-wrap:anywhere}
+.u td{padding:0 5px 4px}
+.u div{position:static;width:auto;max-width:none}
+details::details-content{content-visibility:visible;block-size:auto}}
 """
-_BADGES = {
-    "severity": {
-        "critical": "critical",
-        "high": "high",
-        "medium": "medium",
-        "low": "low",
-        "info": "calm",
-    },
-    "confidence": {"high": "good", "medium": "medium", "low": "calm"},
-    "outcome": {"failed": "high", "completed": "good", "timeout": "medium"},
-    "verdict": {"associated": "high", "negative": "low", "alias": "medium"},
-    "class": {"teardown_storm": "calm", "repeat": "medium", "rank_fan_out": "low"},
-    "role_a": {"cause": "high", "confirmation": "high", "context": "calm", "collateral": "calm"},
-    "role_b": {"cause": "high", "confirmation": "high", "context": "calm", "collateral": "calm"},
-}
-_BARS = 20
-_WRAP = 40  # characters of a cell that stay on one line
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_SUMMARY = (  # what it says, of which report, and what it counts or adds up
+    ("clusters", "coverage", ("cluster",), False),
+    ("files", "coverage", ("files_found",), True),
+    ("lines", "coverage", ("lines",), True),
+    ("attempts", "coverage", ("attempts",), True),
+    ("failed attempts", "coverage", ("failed_attempts",), True),
+    ("runs with a failure", "first-failure", ("cluster", "run_id"), False),
+    ("incidents", "incidents", ("incident_id",), False),
+    ("events in incidents", "incidents", ("n_events",), True),
+)
+_MONOSPACE = ("message", "first_lines", "last_lines", "file", "first_file", "pattern", "text")
+_BELOW = (_PLACE, "message")  # of a report that has the place in brief: as wide as the page
+_OPEN = 50  # rows of a table that is not folded
+_AHEAD = 10  # rows that stand before the folded ones
+_IN_CELL, _IN_ROW = 60, 400  # characters; longer text is folded
 
 
 def _page(results: Sequence[Result]) -> str:
     """One self-contained page; it asks nothing of the network and runs no script."""
     title = results[0].report.title if len(results) == 1 else "Fleet report"
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    links = "".join(
-        f'<a href="#{_h(r.report.name)}">{_h(r.report.title)} <span>{r.table.num_rows:,}</span></a>'
-        for r in results
-    )
-    nav = f'<nav aria-label="Reports">{links}</nav>' if len(results) > 1 else "<nav></nav>"
+    links = "".join(f'<a href="#{_h(r.report.name)}">{_h(r.report.title)}</a> ' for r in results)
+    nav = f'<nav aria-label="Reports">{links}</nav>' if len(results) > 1 else ""
     sections = "\n".join(_section(result) for result in results)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_h(title)} · firstfault</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{_h(title)} · firstfault</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
         f'<header><h1>{_h(title)}</h1><p class="soft">firstfault, {made}. All times are UTC. '
-        f"{NULL} is what the logs do not say.</p>{nav}</header>\n"
+        f"{NULL} is what the logs do not say.</p>{_summary(results)}{nav}</header>\n"
         f"<main>\n{sections}\n</main>\n"
         "<footer>Hover over a column's name for what it means.</footer>\n</body>\n</html>\n"
     )
+
+
+def _summary(results: Sequence[Result]) -> str:
+    """A figure a tile, of the reports that are there; each leads to its report."""
+    tables = {result.report.name: result.table for result in results}
+    tiles = []
+    for text, name, columns, adds in _SUMMARY:
+        if name in tables and {*columns} <= {*tables[name].column_names}:
+            rows = zip(*(tables[name].column(one).to_pylist() for one in columns), strict=True)
+            found = [row for row in rows if row[-1] is not None]
+            figure = sum(row[-1] for row in found) if adds else len(set(found))
+            tiles.append(f'<a href="#{name}"><b>{_cell(figure)}</b>{text}</a>')
+    return f'<div class="sums">{"".join(tiles)}</div>' if tiles else ""
 
 
 def _section(result: Result) -> str:
@@ -502,101 +643,94 @@ def _section(result: Result) -> str:
         chips = "".join(f"<li><b>{_h(name)}</b> {_h(value)}</li>" for name, value in taken)
         parts.append(f'<ul class="taken">{chips}</ul>')
     parts += [f'<p class="note">{_h(note)}</p>' for note in result.notes]
-    if result.table.num_rows:
-        parts += [_chart(result), _html_table(result)]
-    else:
-        parts.append('<p class="soft">No rows.</p>')
-    return f'<section id="{_h(report.name)}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
+    parts.append(_html_table(result) if result.table.num_rows else '<p class="soft">No rows.</p>')
+    return f'<section id="{_h(report.name)}">\n' + "\n".join(parts) + "\n</section>"
 
 
 def _html_table(result: Result) -> str:
-    total = result.table.num_rows
-    columns = _columns(result._replace(table=result.table.slice(0, HTML_ROWS)))
-    numeric = {name for name, values in columns.items() if _is_number(values)}
-    order = sorted(columns, key=lambda name: _priority(name, result.report.brief))
-    head = "".join(
-        f'<th scope="col"{_title(result.report.columns.get(name))}'
-        f"{' class=n' if name in numeric else ''}>{_h(name)}</th>"
-        for name in order
+    """The rows as a table that scrolls sideways; of many, the first ones and the rest folded."""
+    report, total = result.report, result.table.num_rows
+    head, bodies = _html_rows(result._replace(table=result.table.slice(0, HTML_ROWS)))
+    first = _AHEAD if len(bodies) > _OPEN else len(bodies)
+    ahead, rest = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{_h(report.title)}">'
+        f"<table><thead>{head}</thead>\n" + "\n".join(some) + "\n</table></div>"
+        for some in (bodies[:first], bodies[first:])
     )
-    body = "\n".join(
-        "<tr>" + "".join(_html_cell(columns[name][row], name, numeric) for name in order) + "</tr>"
-        for row in range(min(total, HTML_ROWS))
-    )
-    more = (
-        f'<p class="soft">The first {HTML_ROWS:,} of {total:,} rows; '
-        "--format csv or parquet has all.</p>"
-        if total > HTML_ROWS
-        else ""
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_h(result.report.title)}">'
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>{more}"
-    )
-
-
-def _priority(name: str, brief: Sequence[str]) -> int:
-    return brief.index(name) if name in brief else len(brief)
-
-
-def _title(text: str | None) -> str:
-    return f' title="{_h(text)}"' if text else ""
-
-
-def _html_cell(value: object, column: str, numeric: set[str]) -> str:
-    if value is None:
-        return f'<td class="null{" n" if column in numeric else ""}">{NULL}</td>'
-    if column in numeric:
-        return f'<td class="n">{_h(_cell(value, column))}</td>'
-    if isinstance(value, datetime):
-        return f'<td class="t">{_h(_cell(value))}</td>'
-    if column in _MONOSPACE:
-        lines = value if isinstance(value, list) else [value]
-        return '<td class="m">' + "\n".join(_h(_cell(line)) for line in lines) + "</td>"
-    if column in _BADGES:
-        kind = _BADGES[column].get(str(value), "calm")
-        return f'<td><span class="badge {kind}">{_h(_cell(value))}</span></td>'
-    if isinstance(value, list):
-        first, rest = value[:6], value[6:]
-        text = _h(_cell(first))
-        if rest:
-            text += f"<details><summary>{len(rest)} more</summary>{_h(_cell(rest))}</details>"
-        return f'<td class="{"w" if len(text) > _WRAP else "t"}">{text}</td>'
-    text = _cell(value, column)
-    return f'<td class="{"w" if len(text) > _WRAP else "t"}">{_h(text)}</td>'
-
-
-def _chart(result: Result) -> str:
-    """Horizontal bars of the report's chart, the first rows only."""
-    chart = result.report.chart
-    if chart is None:
-        return ""
-    columns = _columns(result)
-    pairs = [
-        (_cell(x), float(y))
-        for x, y in zip(columns[chart.x], columns[chart.y], strict=True)
-        if y is not None and math.isfinite(y) and y >= 0
-    ][:_BARS]
-    top = max((y for _, y in pairs), default=0.0)
-    if not top:
-        return ""
-    label, bar, row = 270, 520, 24
-    lines = []
-    for index, (x, y) in enumerate(pairs):
-        base = index * row
-        name = x if len(x) <= 38 else x[:37] + "…"
-        lines.append(
-            f'<text x="{label - 8}" y="{base + 16}" text-anchor="end">{_h(name)}</text>'
-            f'<rect x="{label}" y="{base + 4}" width="{max(bar * y / top, 1):.1f}" height="16" '
-            f'rx="3"/><text class="v" x="{label + bar * y / top + 8:.1f}" y="{base + 16}">'
-            f"{_h(_cell(int(y) if y == int(y) else y))}</text>"
+    if total > HTML_ROWS:
+        rest += (
+            f'<p class="soft">The first {HTML_ROWS:,} of {total:,} rows; '
+            "--format csv or parquet has all.</p>"
         )
-    height = len(pairs) * row + 4
+    if total > first:
+        ahead += f"\n<details><summary>{total - first:,} more rows</summary>{rest}</details>"
+    return ahead
+
+
+def _html_rows(result: Result) -> tuple[str, list[str]]:
+    """The row of names, and a body a row: cells, below them what is as wide as the page."""
+    report, sheet = result.report, _sheet(result)
+    below = [name for name in _BELOW if name in sheet and _PLACE in report.brief]
+    head, cells = "", []
+    for name, values in sheet.items():
+        if name in below:
+            continue
+        numeric = _is_number(values)
+        marks = (
+            "n" * numeric,
+            "m" * (name in _MONOSPACE),
+            "x" * (name not in (report.brief or sheet)),
+        )
+        mark = f' class="{" ".join(filter(None, marks))}"' if any(marks) else ""
+        meaning = f' title="{_h(report.columns[name])}"' if name in report.columns else ""
+        head += f'<th scope="col"{mark}{meaning}>{_h(name).replace("_", "_<wbr>")}</th>'
+        charted = numeric and report.chart and name == report.chart.y
+        bars = _bars(values) if charted else [""] * len(values)
+        cells.append(
+            [
+                f"<td{mark}>{bar}{_html_cell(value, name, _IN_CELL)}</td>"
+                for bar, value in zip(bars, values, strict=True)
+            ]
+        )
+    bodies = ["<tr>" + "".join(row) + "</tr>" for row in zip(*cells, strict=True)]
+    if below:
+        for row in range(len(bodies)):
+            lines = "".join(
+                f'<div class="{name}">{_html_cell(sheet[name][row], name, _IN_ROW)}</div>'
+                for name in below
+            )
+            bodies[row] += f'<tr class="u"><td class="m" colspan="{len(cells)}">{lines}</td></tr>'
+    return f"<tr>{head}</tr>", [f"<tbody>{body}</tbody>" for body in bodies]
+
+
+def _html_cell(value: object, column: str, room: int) -> str:
+    """What a cell holds; of a text longer than `room` the beginning, the whole unfolds."""
+    if value is None:
+        return f'<span class="null">{NULL}</span>'
+    if column in _KINDS and len(str(value)) <= room:
+        kind = _KINDS[column].get(str(value), "calm")
+        return f'<span class="badge {kind}">{_h(_cell(value))}</span>'
+    if isinstance(value, list) and column in _MONOSPACE:
+        text = "\n".join(map(_item, value))
+    else:
+        text = _cell(value, column)
+    if len(text) <= room:
+        return html.escape(text)
+    begin, _, _ = text[: room - 1].partition("\n")
     return (
-        f'<svg role="img" viewBox="0 0 {label + bar + 90} {height}" '
-        f'width="{label + bar + 90}" height="{height}">'
-        f"<title>{_h(chart.y)} by {_h(chart.x)}</title>{''.join(lines)}</svg>"
+        f"<details><summary>{html.escape(begin)}…</summary><div>{html.escape(text)}</div></details>"
     )
+
+
+def _bars(values: Sequence[Any]) -> list[str]:
+    """A bar a value, as long as its share of the largest."""
+    finite = [float(v) if v is not None and math.isfinite(v) else 0.0 for v in values]
+    top = max(finite)
+    return [
+        '<svg width="80" height="10" aria-hidden="true">'
+        f'<rect width="{max(80 * value / top, 0) if top > 0 else 0:.1f}" height="10" rx="2"/></svg>'
+        for value in finite
+    ]
 
 
 def _h(text: str) -> str:

@@ -576,6 +576,7 @@ WITH runs AS MATERIALIZED (
   SELECT f.unit, sum(h.repeats)::BIGINT AS collateral_events,
     count(DISTINCT h.rank) FILTER (NOT list_contains(f.tied_ranks, h.rank)) AS collateral_ranks,
     list_sort(list(DISTINCT h.failure)) AS collateral_failures,
+    list_sort(list(DISTINCT h.signature)) AS collateral_signatures,
     min(h.t0) FILTER (h.role <> 'cause') AS t_next
   FROM found AS f JOIN happened AS h ON h.unit = f.unit AND h.event_id <> f.event_id
   WHERE (h.role IN ('collateral', 'teardown')
@@ -616,6 +617,7 @@ SELECT f.unit, f.attempt_id, a.cluster, a.run, a.job, a.attempt, a.outcome,
   coalesce(d.collateral_events, 0) AS collateral_events,
   coalesce(d.collateral_ranks, 0) AS collateral_ranks,
   coalesce(d.collateral_failures, []) AS collateral_failures,
+  coalesce(d.collateral_signatures, []) AS collateral_signatures,
   CASE WHEN f.failure IS NOT NULL THEN seconds_between(f.t0, d.t_next) END AS lead_s,
   a.ranks_seen, a.world_size,
   CASE WHEN a.world_size IS NOT NULL THEN greatest(0, a.world_size - a.ranks_seen) END

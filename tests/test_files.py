@@ -508,6 +508,24 @@ def test_each_case_is_one_job_when_all_are_read() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "member", "job", "host"),
+    [
+        ("48231.tar.gz", "gpu-a007/rank_3.log", "48231", "gpu-a007"),
+        ("prod/48231.tar", "rank_3.log", "48231", None),
+        ("all.tar", "alpha/job_7/n0/rank_3.log", "job_7", "n0"),
+        ("48231/previous.log", None, "48231", None),
+        ("gpu-a007/rank_3.log", None, None, "gpu-a007"),
+    ],
+)
+def test_an_archive_stands_for_its_directory_where_it_names_no_job(
+    path: str, member: str | None, job: str | None, host: str | None
+) -> None:
+    """Members of one archive became jobs by host, and all archives of a folder one job."""
+    labels = files.log_file(Source(path, "/x", 1, 1), member).labels
+    assert (labels.job, labels.host) == (job, host)
+
+
 def test_one_case_is_one_run_when_it_is_read_alone() -> None:
     runs = {
         case.name: {

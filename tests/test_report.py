@@ -160,7 +160,7 @@ def test_filters_keep_what_was_asked_for() -> None:
     )
 
     def runs(**given: str) -> list[Any]:
-        return [row["run"] for row in ask(con, "first-failure", **given)]
+        return [row["run_id"] for row in ask(con, "first-failure", **given)]
 
     assert runs() == ["a", "b", "path/only.log"]
     assert runs(cluster="two") == ["b"]
@@ -490,7 +490,7 @@ def test_a_storm_is_told_from_a_teardown_by_its_ratio(log: File, kind: str) -> N
 def test_a_file_without_times_is_one_bin() -> None:
     con = database(run("r/log", Event("x", repeats=11)), run("s/log", Event("x", repeats=10)))
     [row] = ask(con, "storms")
-    assert (row["run"], row["events"], row["minutes"], row["t_first"]) == ("r", 11, None, None)
+    assert (row["run_id"], row["events"], row["minutes"], row["t_first"]) == ("r", 11, None, None)
 
 
 # -- coverage and mix --------------------------------------------------------------------------

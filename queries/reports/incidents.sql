@@ -5,7 +5,7 @@
 -- ranks are merged first, then events closer than the window are one incident. The choice of window
 -- alone moves the count: the note gives it for five of them.
 -- """
--- brief = ["t_first", "run", "first_failure", "first_rank", "n_ranks", "n_raw_events",
+-- brief = ["t_first", "run_id", "first_failure", "first_rank", "n_ranks", "n_raw_events",
 --   "duration_s", "ended_attempt", "warning_only", "cluster"]
 -- note = """
 -- SELECT format(
@@ -58,7 +58,7 @@
 -- description = "List incidents that consist of warnings only"
 -- [columns]
 -- cluster = "Cluster"
--- run = "Run, where it is one"
+-- run_id = "Run, where it is one"
 -- job = "Job, where it is one"
 -- attempt = "Attempt of the job"
 -- t_first = "When it began, UTC: printed time less how long the line says it hung"
@@ -82,7 +82,7 @@
 -- warning_only = "Nothing but warnings: left out of rates"
 -- ended_attempt = "The attempt failed with it"
 -- incident_id = "Number of the incident: that of its first event"
-SELECT cluster, run, job, attempt, t_first, t_last, duration_s, n_events, n_raw_events,
+SELECT cluster, run AS run_id, job, attempt, t_first, t_last, duration_s, n_events, n_raw_events,
   n_ranks, n_hosts, gpus_affected, first_failure, first_signature, first_rank, first_host,
   first_file, first_line, failures, signatures, ts_quality, capped, warning_only, ended_attempt,
   incident_id

@@ -6,7 +6,7 @@
 -- minutes are one storm. Progress and facts do not count. A line without a time counts as late as
 -- its neighbours allow; a file without any time is one bin.
 -- """
--- brief = ["scope", "t_first", "minutes", "events", "incidents", "top_signature", "top_share",
+-- brief = ["scope", "top_signature", "t_first", "minutes", "events", "incidents", "top_share",
 --   "ranks", "class"]
 -- note = """
 -- SELECT format('{} events in {} incidents: compression {:.2f}', n, incidents, n / incidents)
@@ -28,7 +28,7 @@
 -- [columns]
 -- scope = "The place: cluster, run and attempt, or cluster and host"
 -- cluster = "Cluster"
--- run = "Run, where it is one"
+-- run_id = "Run, where it is one"
 -- attempt = "Attempt, where it is one"
 -- host = "Host, where it is one"
 -- t_first = "First line, UTC; NULL where no line has a time"
@@ -124,7 +124,7 @@ WITH hits AS (
 )
 SELECT concat_ws('/', f.cluster, a.run, a.attempt, CASE WHEN a.run IS NULL THEN f.host END)
     AS scope,
-  f.cluster, a.run, a.attempt, f.host, f.t_first, f.t_last,
+  f.cluster, a.run AS run_id, a.attempt, f.host, f.t_first, f.t_last,
   nullif(f.minutes, 0) AS minutes, f.events, f.incidents,
   f.events / nullif(f.incidents, 0) AS compression, f.baseline, f.threshold::BIGINT AS threshold,
   t.top_signature, t.top_n / t.n AS top_share, t.signatures, f.ranks,
