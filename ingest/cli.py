@@ -375,15 +375,20 @@ def demo(
         summary = pipeline.ingest(store, pipeline.plan([str(logs)]), progress)
     _tell(summary, as_json=False)
     results = _run(db, reports.all_reports(), {}, lenient=True)
-    by_name = {result.report.name: result for result in results}
-    shown = [
-        ("3. firstfault report coverage", by_name["coverage"]),
-        ("4. firstfault report first-failure: one run", _first(by_name["first-failure"], 1)),
-        ("5. firstfault report co-occurrence -p limit=8", _first(by_name["co-occurrence"], 8)),
-    ]
-    for title, result in shown:
-        typer.echo(f"\n{title}")
-        _emit([result], Format.table, None)
+    failed = next(one for one in results if one.report.name == "first-failure").table.to_pylist()
+    # The run that dragged most ranks along shows best what first and collateral mean.
+    worst = max(failed, key=lambda row: row["collateral_ranks"], default={"job": ""})
+    for number, (name, arguments) in enumerate(
+        (
+            ("coverage", {}),
+            ("first-failure", {"job": str(worst["job"])}),
+            ("co-occurrence", {"limit": "8"}),
+        ),
+        3,
+    ):
+        given = "".join(f" -p {key}={value}" for key, value in arguments.items())
+        typer.echo(f"\n{number}. firstfault report {name}{given} --db {db}")
+        _emit(_run(db, [reports.load(name)], arguments, lenient=False), Format.table, None)
     render.write(page, render.render(results, Format.html.value))
     typer.echo(f"\nall reports: {page}")
 
@@ -494,11 +499,6 @@ def _emit(results: list[Result], format_: Format, output: Path | None) -> None:
         sys.stdout.buffer.flush()
     else:
         typer.echo(rendered, nl=not rendered.endswith("\n"))
-
-
-def _first(result: Result, rows: int) -> Result:
-    """The report cut to its first rows."""
-    return result._replace(table=result.table.slice(0, rows))
 
 
 def _tell(summary: Summary, as_json: bool) -> None:
