@@ -37,10 +37,12 @@ CREATE OR REPLACE MACRO state_outcome(state) AS CASE
   WHEN regexp_matches(upper(state),
     '^(FAILED|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|ERROR|OOM|F|NF|BF)\b') THEN 'failed' END;
 
--- Files that were read, without copies of another file of the same rank and host. attempt_id is a
--- number for (cluster, run, attempt); it means nothing outside one query.
+-- Files that were read, without copies of another file of the same rank and host. A run is the job
+-- where no path says more. attempt_id is a number for (cluster, run, attempt); it means nothing
+-- outside one query.
 CREATE OR REPLACE VIEW live_files AS
-SELECT f.*, hash(f.cluster, f.run, f.attempt) AS attempt_id
+SELECT f.* REPLACE (coalesce(f.run, f.job) AS run),
+  hash(f.cluster, coalesce(f.run, f.job), f.attempt) AS attempt_id
 FROM files AS f LEFT JOIN files AS o ON o.file_id = f.copy_of
 WHERE f.status IN ('ok', 'truncated')
   AND (o.file_id IS NULL OR o.rank IS DISTINCT FROM f.rank OR o.host IS DISTINCT FROM f.host);
@@ -48,16 +50,19 @@ WHERE f.status IN ('ok', 'truncated')
 -- Events of those files with the bounds of what they say: t0 when it began, t1 when it was last
 -- printed (a bound where the line has no time), t1_hi the latest it can have been.
 CREATE OR REPLACE VIEW live_events AS
-SELECT e.*,
+SELECT e.* REPLACE (coalesce(e.run, e.job) AS run),
   coalesce(e.t_eff, e.ts_hi) AS t0,
   greatest(coalesce(e.ts_last, e.ts, e.ts_lo, e.ts_hi), e.t_eff) AS t1,
   coalesce(e.ts_last, e.ts, e.ts_hi) AS t1_hi,
   coalesce(e.last_line_no, e.line_no) AS line_end,
   coalesce(e.t_eff, e.ts_hi, f.last_ts, f.mtime) AS t_about,
-  f.path, f.rank AS file_rank, e.run IS NULL OR f.kind IN ('dmesg', 'syslog') AS from_host,
-  CASE WHEN e.run IS NOT NULL THEN f.attempt_id END AS file_attempt_id
+  f.path, f.rank AS file_rank,
+  coalesce(e.run, e.job) IS NULL OR coalesce(f.kind IN ('dmesg', 'syslog'), false) AS from_host,
+  CASE WHEN coalesce(e.run, e.job) IS NOT NULL
+    THEN hash(e.cluster, coalesce(e.run, e.job), e.attempt) END AS file_attempt_id
 FROM events AS e
-JOIN live_files AS f ON f.file_id = e.file_id;
+LEFT JOIN live_files AS f ON f.file_id = e.file_id
+WHERE f.file_id IS NOT NULL OR NOT EXISTS (FROM files AS x WHERE x.file_id = e.file_id);
 
 -- One row an attempt (a launch of a run), healthy ones too, without its outcome.
 CREATE OR REPLACE VIEW attempt_spans AS
@@ -68,7 +73,8 @@ WITH labelled AS (
     min(first_ts) AS first_ts, max(last_ts) AS last_ts, max(mtime) AS mtime
   FROM live_files WHERE run IS NOT NULL GROUP BY attempt_id
 ), told AS (
-  SELECT file_attempt_id AS attempt_id,
+  SELECT file_attempt_id AS attempt_id, any_value(cluster) AS cluster, any_value(run) AS run,
+    any_value(job) AS job, any_value(attempt) AS attempt,
     greatest(max(world_size), max(try_cast(captures['nranks'] AS INTEGER))) AS world_size,
     max(greatest(step, try_cast(captures['step_last'] AS BIGINT)))
       FILTER (failure IN ('training-step', 'checkpoint-complete')) AS last_step,
@@ -80,12 +86,14 @@ WITH labelled AS (
     PARTITION BY cluster, job ORDER BY attempt DESC NULLS LAST) AS newest
   FROM jobs
 ), logged AS (
-  SELECT l.* REPLACE (least(l.first_ts, t.first_ts) AS first_ts,
-      greatest(l.last_ts, t.last_ts) AS last_ts,
-      list_distinct(list_concat(l.ranks, coalesce(t.ranks, []))) AS ranks,
-      list_distinct(list_concat(l.hosts, coalesce(t.hosts, []))) AS hosts),
+  SELECT attempt_id, coalesce(l.cluster, t.cluster) AS cluster, coalesce(l.run, t.run) AS run,
+    coalesce(l.job, t.job) AS job, coalesce(l.attempt, t.attempt) AS attempt,
+    coalesce(l.files, 1) AS files, coalesce(l.rank_files, 0) AS rank_files,
+    least(l.first_ts, t.first_ts) AS first_ts, greatest(l.last_ts, t.last_ts) AS last_ts, l.mtime,
+    list_distinct(list_concat(coalesce(l.ranks, []), coalesce(t.ranks, []))) AS ranks,
+    list_distinct(list_concat(coalesce(l.hosts, []), coalesce(t.hosts, []))) AS hosts,
     t.world_size, t.last_step
-  FROM labelled AS l LEFT JOIN told AS t USING (attempt_id)
+  FROM labelled AS l FULL JOIN told AS t USING (attempt_id)
 ), joined AS (
   SELECT l.attempt_id, coalesce(l.cluster, j.cluster) AS cluster, coalesce(l.run, j.job) AS run,
     coalesce(l.job, j.job) AS job, coalesce(l.attempt, j.attempt) AS attempt,
@@ -119,7 +127,8 @@ WITH ran AS (
 ), near AS (
   SELECT e.event_id, r.attempt_id, r.run, r.job, r.attempt, e.t0 <= r.last_ts AS inside, r.last_ts
   FROM (
-    SELECT event_id, cluster, host, coalesce(t_eff, ts_hi) AS t0 FROM events WHERE run IS NULL
+    SELECT event_id, cluster, host, coalesce(t_eff, ts_hi) AS t0
+    FROM events WHERE coalesce(run, job) IS NULL
   ) AS e
   JOIN ran AS r ON r.host = e.host AND coalesce(r.cluster, '') = coalesce(e.cluster, '')
     AND e.t0 >= r.first_ts - INTERVAL 2 SECOND AND e.t0 <= r.last_ts + INTERVAL 5 MINUTE

@@ -62,7 +62,7 @@
 WITH population AS (
   SELECT DISTINCT CASE WHEN $unit = 'run' THEN hash(cluster, run) ELSE attempt_id END AS unit
   FROM attempts
-  WHERE $unit IN ('attempt', 'run') AND files > 0 AND asked(cluster, $cluster)
+  WHERE $unit IN ('attempt', 'run') AND (files > 0 OR NOT EXISTS (FROM files)) AND asked(cluster, $cluster)
     AND asked(coalesce(job, run), $job) AND within(t_about, $since, $until)
   UNION
   SELECT hash(cluster, host, day)
