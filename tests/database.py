@@ -185,3 +185,14 @@ def _row(
     if event.rank is not None:
         labelled["rank"] = event.rank
     return labelled | own
+
+
+# The role words of the worked examples in ours.
+ROLES = {
+    "info": "progress",
+    "root_candidate": "cause",
+    "either": "cause",
+    "cascade_candidate": "collateral",
+    "warning": "context",
+    "teardown": "teardown",
+}

@@ -17,17 +17,10 @@ import pytest
 
 from ingest import schema
 from queries import report
+from tests.database import ROLES
 
 EXAMPLES = Path(__file__).parent / "data" / "report_examples"
 START = datetime(2026, 3, 1)
-ROLES = {
-    "info": "progress",
-    "root_candidate": "cause",
-    "either": "cause",
-    "cascade_candidate": "collateral",
-    "warning": "context",
-    "teardown": "teardown",
-}
 
 
 @pytest.fixture

@@ -16,22 +16,13 @@ import pytest
 
 from ingest import schema
 from queries import report
-from tests.database import EPOCH, Event, File, database, insert, rows, run, seconds
+from tests.database import EPOCH, ROLES, Event, File, database, insert, rows, run, seconds
 from tests.support import shared
 
 EXAMPLES = Path(__file__).parent / "data" / "report_examples"
 
 
 # -- the worked example of incidents -----------------------------------------------------------
-
-ROLES = {
-    "info": "progress",
-    "root_candidate": "cause",
-    "either": "cause",
-    "cascade_candidate": "collateral",
-    "warning": "context",
-    "teardown": "teardown",
-}
 
 
 def worked_example(effective: bool) -> duckdb.DuckDBPyConnection:
