@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check lint types bench acceptance docs clean
+.PHONY: demo test check lint types bench docs clean
 
 demo: $(STAMP)  ## generate a small fleet, ingest it, print reports, write demo/report.html
 	$(BIN)/firstfault demo
