@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ingest.files import storable
+from ingest.files import storable, unmarked
 from ingest.streams import (
     BROKEN,
     PEEK_BYTES,
@@ -106,7 +106,7 @@ def _members(members: Iterator[Entry], archive: Entry, path: str, depth: int) ->
 def _safe(name: str) -> str:
     """A member's name as a relative path below the archive."""
     parts = [part for part in name.replace("\0", "").split("/") if part not in ("", ".", "..")]
-    return storable("/".join(parts)) or "unnamed"
+    return unmarked("/".join(parts)) or "unnamed"
 
 
 def _mtime(seconds: float) -> int | None:

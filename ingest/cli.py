@@ -37,6 +37,11 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted; run the same command again to finish", err=True)
             raise typer.Exit(130) from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            name = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"error: {name}{reason}: check the path, its rights and the disk", err=True)
+            raise typer.Exit(2) from None
         except Exception as error:
             if _USER_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
                 raise
@@ -147,7 +152,10 @@ def ingest(
         str | None, typer.Option(help="Leave out files last written before this time.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes; 0 is one a core.", show_default="cores")
+        int,
+        typer.Option(
+            min=0, max=1024, help="Worker processes; 0 is one a core.", show_default="cores"
+        ),
     ] = 0,
     catalogue: CatalogueDir = None,
     only_catalogue: OnlyCatalogue = None,
@@ -192,7 +200,7 @@ def scan(
     mask: MaskOption = MaskLevel.default,
     as_json: Json = False,
 ) -> None:
-    """Print the events of logs as they are found; no database."""
+    """Print the events of logs, file by file; no database."""
     from ingest import pipeline
     from queries import render
 

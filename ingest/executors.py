@@ -6,6 +6,8 @@ The seam is `concurrent.futures`: anything that makes an Executor can stand behi
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -28,8 +30,20 @@ def local(
     """What makes a pool of processes; spawned, since forked ones would share Arrow's threads."""
     context = multiprocessing.get_context("spawn")
     return lambda: ProcessPoolExecutor(
-        workers, mp_context=context, initializer=initializer, initargs=arguments
+        workers, mp_context=context, initializer=_start, initargs=(initializer, arguments)
     )
+
+
+def _start(initializer: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    """Begin a worker that ends with its parent: one that was killed closes no queue."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    initializer(*arguments)
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def run(

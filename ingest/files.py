@@ -597,7 +597,7 @@ def _sources(
     for argument in arguments:
         here = replace(
             rules,
-            prefix=storable(prefixes.get(argument.base, "")),
+            prefix=unmarked(prefixes.get(argument.base, "")),
             name=storable(os.path.basename(argument.base)) or rules.name,
         )
         if argument.location == STDIN:
@@ -607,7 +607,7 @@ def _sources(
         named = True  # a link that was named is followed
         while stack:
             location, below = stack.pop()
-            source = Source(here.prefix + storable(below), location, None, None, here)
+            source = Source(here.prefix + unmarked(below), location, None, None, here)
             try:
                 found = _look(source, () if named else roots)
                 named = False
@@ -669,6 +669,18 @@ def unreadable(path: str, error: OSError) -> str:
     return f"{path}: {reason}: {remedies.get(error.errno or 0, 'check the disk and run again')}"
 
 
+_ESCAPE_LIKE = re.compile(r"\\(?=x(?:[89a-f][0-9a-f]|5c|21))")
+
+
 def storable(path: str) -> str:
-    """A path that can be stored: bytes that are no UTF-8 become backslash escapes."""
+    """A path that can be stored: bytes that are no UTF-8 become backslash escapes.
+
+    No two paths become one: a backslash that looks like the start of such an escape is one, too.
+    """
+    path = _ESCAPE_LIKE.sub(r"\\x5c", path)
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def unmarked(path: str) -> str:
+    """A storable path without `!`, which stands between an archive and its member only."""
+    return storable(path).replace("!", r"\x21")

@@ -479,7 +479,7 @@ def _actor(found: _Found, m: re.Match[bytes], k: int) -> None:
     name, pid = m[k].rstrip(), m[k + 1]
     if pid.isdigit():
         _pid(found, m, k + 1)
-    if name.startswith(b"Worker_TP") and name[9:].isdigit():
+    if name.startswith(b"Worker_TP") and name[9:].isdigit() and len(name) < 19:
         _rank(found, name[9:], 1)
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from ingest import blocks, executors, files, headers, records, schema
 from ingest.files import LogFile, Source
 from ingest.records import Options, Rules
-from ingest.store import Identity, Known, Rows, Store
+from ingest.store import Identity, Known, Rows, Store, StoreError
 from matcher import engine
 from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
@@ -124,7 +124,7 @@ def plan(
         since_us = int(moment.timestamp() * 1_000_000)
     return Plan(
         paths=tuple(paths),
-        cluster=cluster,
+        cluster=cluster and files.storable(cluster),
         layout=layout,
         tz=tz,
         zones=zones,
@@ -267,7 +267,7 @@ def _refuse_other(source: Source, before: Known | None) -> None:
     """
     if (
         before is not None
-        and before.location not in (None, source.location, files.STDIN)
+        and before.location not in (None, files.storable(source.location), files.STDIN)
         and Path(before.location or "").exists()
         and before.identity[:2] != (source.size, source.mtime_us)
     ):
@@ -452,6 +452,8 @@ def _read_file(
                 recorder.add(block, worker.scanner.scan(block.data, block.start, block.end))
                 survey.add(block)
                 gathered.take(recorder)
+        except StoreError:
+            raise
         except OSError as problem:
             status, error = "failed", f"{file.path}: {problem.strerror or problem}: read it again"
         except Exception as problem:
@@ -472,7 +474,7 @@ def _read_file(
     return {
         "file_id": file_id,
         "path": file.path,
-        "location": file.source,
+        "location": files.storable(file.source),
         "cluster": labels.cluster,
         "run": labels.run,
         "job": labels.job,
@@ -516,7 +518,7 @@ def _lost(source: Source, digest: str) -> dict[str, Any]:
     row |= {
         "file_id": identity(file),
         "path": file.path,
-        "location": file.source,
+        "location": files.storable(file.source),
         "cluster": file.labels.cluster,
         "kind": file.kind,
         "size_bytes": file.size,
@@ -549,7 +551,7 @@ class _Gathered:
         rows, lines = recorder.take()
         self._rows += rows
         self._lines += lines
-        if len(self._rows) >= BATCH_ROWS:
+        if max(len(self._rows), len(self._lines)) >= BATCH_ROWS:
             self._pack()
 
     def finish(self, rows: list[dict[str, Any]]) -> Rows:
@@ -566,10 +568,16 @@ class _Gathered:
             self._evidence.append(records.evidence(self._lines))
         self._rows, self._lines = [], []
         if self._spool and len(self._events) >= SPOOL_BATCHES:
-            if self._writer is None:
-                self._writer = pa.ipc.new_stream(self._spool, schema.EVENTS.schema)
-            for batch in self._events:
-                self._writer.write_batch(batch)
+            try:
+                if self._writer is None:
+                    self._writer = pa.ipc.new_stream(self._spool, schema.EVENTS.schema)
+                for batch in self._events:
+                    self._writer.write_batch(batch)
+            except OSError as error:
+                raise StoreError(
+                    f"{self._spool}: cannot be written ({error.strerror or error}): "
+                    "free some space there and run the same command again"
+                ) from error
             self._events = []
 
 

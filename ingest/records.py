@@ -27,6 +27,7 @@ from matcher.mask import Masker
 
 MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds the match
 EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
+MARGIN = 4 << 10  # masked beyond a cut and left out: half a secret looks like none
 EVIDENCE_BEFORE, EVIDENCE_AFTER = 120, 20  # lines around the first cause of each failure
 CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are sampled, bytes
 SAMPLED = 1 << 16  # the same for frequent signatures where metrics are to be sampled
@@ -265,7 +266,7 @@ class Recorder:
                 self.matches += count
                 continue
             if header is None:
-                line, header, text = self._read(data, low, high, at)
+                line, header, text = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
             if not rule.frequent and not self._admits(rule, header, text, block, start):
@@ -310,19 +311,29 @@ class Recorder:
                 self._gather(block, places, row.event_id, start, end)
 
     def _read(
-        self, data: bytearray, low: int, high: int, at: int
+        self, block: Block, low: int, high: int, at: int
     ) -> tuple[bytes, headers.Header, bytes]:
         """The piece of a line in which a match ends: its bytes, its header, its masked message."""
-        if high - low <= MESSAGE_BYTES:
+        data = block.data
+        later = low == block.start and block.line_offset < block.offset
+        goes_on = high == block.end and not block.lines
+        if high - low <= MESSAGE_BYTES and not later and not goes_on:
             line = bytes(data[low:high])
             header = headers.parse(line, self._clock, at - low)
             text = header.text if header.text is not None else line[header.body : header.end]
+            text, masked = self._masker.mask(text)
         else:
             # Keep what surrounds the match; the headers stand where the piece begins.
             header = headers.parse(bytes(data[low : low + EVIDENCE_BYTES]), self._clock)
-            low = max(low, at - MESSAGE_BYTES * 3 // 4)
-            line = text = bytes(data[low : min(high, low + MESSAGE_BYTES)])
-        text, masked = self._masker.mask(text)
+            first = max(low, at - MESSAGE_BYTES * 3 // 4)
+            last = min(high, first + MESSAGE_BYTES)
+            if goes_on:
+                last = max(at, min(last, high - MARGIN))
+            begin = max(block.history if later else low, first - MARGIN)
+            stop = min(high, last + MARGIN) if last > at else last
+            line = bytes(data[begin:stop])
+            text, masked = self._masker.mask(line)
+            text = text[first - begin : len(text) - (stop - last)]
         self.losses.masked += masked
         return line, header, text
 
@@ -537,17 +548,28 @@ class Recorder:
             numbers, lines = zip(*pending.lines, strict=True)
             text, masked = self._masker.mask(b"\n".join(lines))
             self.losses.masked += masked
-            for line_no, line in zip(numbers, text.split(b"\n"), strict=True):
+            for line_no, line, clean in zip(numbers, lines, text.split(b"\n"), strict=True):
+                if len(line) > EVIDENCE_BYTES:
+                    clean = _cut(clean, b"\r" in line, len(line) == EVIDENCE_BYTES + MARGIN)
                 self._evidence.append(
-                    Line(pending.event_id, self._file_id, line_no, self._decode(line))
+                    Line(pending.event_id, self._file_id, line_no, self._decode(clean))
                 )
         self._pending = waiting
 
 
 def _shortened(data: bytearray, start: int, stop: int) -> bytes:
-    """A line for evidence; of one redrawn with CR the end, which the screen showed last."""
+    """A line for evidence, with a margin; of one redrawn with CR the end, which was shown last."""
     line = bytes(data[start:stop]).rstrip(b"\r")
-    return line[-EVIDENCE_BYTES:] if b"\r" in line else line[:EVIDENCE_BYTES]
+    most = EVIDENCE_BYTES + MARGIN
+    return line[-most:] if b"\r" in line else line[:most]
+
+
+def _cut(line: bytes, redrawn: bool, shortened: bool) -> bytes:
+    """A masked line without its margin, if it has one, and no longer than evidence may be."""
+    margin = MARGIN if shortened else 0
+    if redrawn:
+        return line[margin:][-EVIDENCE_BYTES:]
+    return line[: len(line) - margin][:EVIDENCE_BYTES]
 
 
 def events(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -700,7 +722,7 @@ def _int(value: str | None, most: int) -> int | None:
     if value is None:
         return None
     digits = value.replace(",", "").strip()
-    if not digits.isascii() or not digits.isdigit():
-        return None
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 19:
+        return None  # `int` refuses thousands of digits
     number = int(digits)
     return number if number <= most else None

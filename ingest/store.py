@@ -7,6 +7,7 @@ of the same files, so that a killed scan leaves only whole files and a second on
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,9 +57,10 @@ class Store:
         self.path = path
         try:
             if path is not None:
+                str(path).encode()  # DuckDB takes no other names
                 path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = duckdb.connect(str(path) if path else ":memory:")
-        except (duckdb.Error, OSError) as error:
+        except (duckdb.Error, OSError, UnicodeEncodeError) as error:
             raise StoreError(_reason(path, error)) from error
         try:
             self._prepare(views)
@@ -66,7 +68,7 @@ class Store:
             self._connection.close()
             raise
         if path is not None:
-            for stale in path.parent.glob(f"{path.name}.spool-*"):
+            for stale in path.parent.glob(f"{glob.escape(path.name)}.spool-*"):
                 shutil.rmtree(stale, ignore_errors=True)
 
     def __enter__(self) -> Store:

@@ -55,6 +55,9 @@ class CatalogueError(Exception):
         super().__init__("\n".join(map(str, self.issues)))
 
 
+_MOST_LAG_US = 366 * 86_400 * 1_000_000
+
+
 class Lag(NamedTuple):
     """The capture that says how long the line's process had hung, and its unit (ms or s)."""
 
@@ -62,11 +65,12 @@ class Lag(NamedTuple):
     unit: str
 
     def microseconds(self, value: str) -> int:
-        """The lag in µs; 0 where the value is no number."""
+        """The lag in µs; 0 where the value is no number or more than anybody waits."""
         try:
-            return int(float(value) * (1_000 if self.unit == "ms" else 1_000_000))
+            lag = int(float(value) * (1_000 if self.unit == "ms" else 1_000_000))
         except (ValueError, OverflowError):
             return 0
+        return lag if 0 < lag < _MOST_LAG_US else 0
 
 
 class Pair(NamedTuple):

@@ -65,6 +65,16 @@ def render(
     report name; csv and parquet hold one result. Raises ReportError for any other format.
     """
     results = [_distinct(result) for result in results]
+    try:
+        return _rendered(results, format_, width, color)
+    except (OverflowError, ValueError) as error:
+        # Python knows the years 1 to 9999, DuckDB 580,000 of them and infinity.
+        raise ReportError(f"a value that cannot be shown ({error}): cast it to VARCHAR") from error
+
+
+def _rendered(
+    results: Sequence[Result], format_: str, width: int | None, color: bool | None
+) -> str | bytes:
     match format_:
         case "table":
             return _table(results, width, color)
@@ -82,9 +92,15 @@ def render(
 
 
 def write(path: Path, rendered: str | bytes) -> None:
-    """Write the file atomically: a reader sees the old one or the whole new one."""
+    """Write the file atomically: a reader sees the old one or the whole new one.
+
+    A device, pipe or link such as /dev/stdout is written to, not replaced.
+    """
     data = rendered.encode() if isinstance(rendered, str) else rendered
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
+            path.write_bytes(data)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

@@ -452,20 +452,27 @@ def run(
     return Result(report, taken, table, notes, time.perf_counter() - started)
 
 
-def query(con: duckdb.DuckDBPyConnection, sql: str) -> Result:
-    """The rows of a statement of the user's; its columns are the report's.
+_READING = frozenset(("SELECT", "EXPLAIN", "PRAGMA"))
 
-    Raises DatabaseError with what DuckDB says of it.
+
+def query(con: duckdb.DuckDBPyConnection, sql: str) -> Result:
+    """The rows of one statement of the user's that only reads; its columns are the report's.
+
+    Raises DatabaseError with what DuckDB says of it, ArgumentError for a statement that writes: a
+    read-only connection would still COPY to any file.
     """
     import duckdb
 
     started = time.perf_counter()
     try:
-        answer = con.sql(sql)
-        if answer is None:
-            table = con.sql("SELECT 'done' AS result").to_arrow_table()
-        else:
-            table = answer.to_arrow_table()
+        statements = con.extract_statements(sql)
+        kinds = [statement.type.name for statement in statements]
+        if len(kinds) != 1 or kinds[0] not in _READING:
+            raise ArgumentError(
+                f"sql: {', '.join(kinds).lower() or 'nothing'}: give one SELECT, DESCRIBE, SHOW or "
+                "EXPLAIN; write results with --format and -o"
+            )
+        table = con.sql(statements[0]).to_arrow_table()
     except duckdb.Error as error:
         raise DatabaseError(f"sql: {str(error).strip()}") from error
     columns = dict.fromkeys(table.column_names, "")

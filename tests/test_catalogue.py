@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from matcher.catalogue import CatalogueError, load
+from matcher.catalogue import CatalogueError, Lag, load
 from matcher.check import check
 from matcher.engine import Engine, Oracle, cache_directory
 
@@ -204,3 +204,10 @@ def test_matcher_agrees_with_re_on_examples_in_other_dress(before: str, after: s
     found = {(names[n], start) for n, start in zip(fast.signature, fast.start, strict=True)}
     wanted = {(names[n], start) for n, start in zip(slow.signature, slow.start, strict=True)}
     assert {text[start:].split(b"\n")[0] for _, start in found ^ wanted} == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1.5", 1_500_000), ("-3", 0), ("9" * 15, 0), ("1e999", 0), ("x", 0)]
+)
+def test_lag_is_what_somebody_may_have_waited(value: str, expected: int) -> None:
+    assert Lag("waited_s", "s").microseconds(value) == expected

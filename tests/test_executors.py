@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from ingest.executors import WorkerDied, local, run
+from tests.support import ROOT
 
 
 def _ready() -> None:
@@ -49,6 +52,30 @@ def test_job_that_always_kills_its_worker_is_singled_out() -> None:
     results = list(run(local(2, _ready, ()), _double, jobs, window=4))
     assert sorted(job for job, _ in results) == sorted(jobs)
     assert [job for job, result in results if isinstance(result, WorkerDied)] == [("kill", 0)]
+
+
+def _wait(job: str) -> None:
+    """Say who waits, then wait for ever."""
+    Path(job).write_text(str(os.getpid()))
+    signal.pause()
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pid")
+    code = (
+        "import sys\nfrom ingest.executors import local, run\n"
+        "from tests.test_executors import _ready, _wait\n"
+        "if __name__ == '__main__':\n  list(run(local(1, _ready, ()), _wait, sys.argv[1:], 1))\n"
+    )
+    (tmp_path / "main.py").write_text(code)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "main.py"), str(tmp_path / "pid")],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    assert int((tmp_path / "pid").read_text()) != parent.pid
+    parent.kill()
+    assert parent.communicate(timeout=60)[0] == b""  # a worker that lives holds the pipe open
 
 
 def test_source_of_jobs_is_read_no_further_than_the_window() -> None:

@@ -476,6 +476,20 @@ def test_name_that_is_no_utf8_is_stored_with_escapes_and_can_be_opened(tmp_path:
     assert Path(source.location).read_text() == "x\n"
 
 
+def test_no_two_names_are_stored_as_one(tmp_path: Path) -> None:
+    names = [b"a\xff", rb"a\xff", rb"a\x5cxff", rb"systemd\x2d", b"a.tar!b", rb"a.tar\x21b"]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).touch()
+    assert {source.path for source in files.discover([str(tmp_path)])} == {
+        r"a\xff",
+        r"a\x5cxff",
+        r"a\x5cx5cxff",
+        r"systemd\x2d",
+        r"a.tar\x21b",
+        r"a.tar\x5cx21b",
+    }
+
+
 def test_deep_tree_needs_no_deep_stack(tmp_path: Path) -> None:
     deep = tmp_path
     for _ in range(900):

@@ -770,3 +770,8 @@ def test_every_line_of_public_logs_is_read(name: str, fields: tuple[str, ...]) -
         if None in [getattr(parse(line, when), field) for field in fields]
     ]
     assert unread == []
+
+
+def test_rank_of_thousands_of_digits_is_none() -> None:
+    line = b"(Worker_TP%s pid=188) RuntimeError: x" % (b"9" * 5000)
+    assert parse(line, Clock(UTC)).rank is None

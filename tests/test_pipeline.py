@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ingest import pipeline
+from ingest.cli import app
 from ingest.store import Store, StoreError
 from tests.planted import corpus
 from tests.support import ROOT
@@ -296,6 +299,65 @@ def test_other_schema_version_is_refused(tmp_path: Path) -> None:
         store.connection.execute("UPDATE firstfault SET schema_version = 99")
     with pytest.raises(StoreError, match="schema version 99"):
         Store(tmp_path / "db")
+
+
+def test_name_that_is_no_utf8_loses_no_file(tmp_path: Path) -> None:
+    root = tmp_path / os.fsdecode(b"caf\xe9")
+    root.mkdir()
+    (root / os.fsdecode(b"\xff.log")).write_text(log(0))
+    ingest(tmp_path / "db", root, cluster=os.fsdecode(b"\xfe"))
+    assert ask(tmp_path / "db", "SELECT path, cluster, location, status FROM files") == [
+        (r"\xff.log", r"\xfe", rf"{tmp_path}/caf\xe9/\xff.log", "ok")
+    ]
+    assert ingest(tmp_path / "db", root, cluster=os.fsdecode(b"\xfe")).unchanged == 1
+
+
+def test_member_and_file_of_one_name_are_two_files(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    root.mkdir()
+    (root / "a.tar!b").write_text(log(1))
+    with tarfile.open(root / "a.tar", "w") as tar:
+        tar.add(root / "a.tar!b", "b")
+    ingest(tmp_path / "db", root)
+    assert ask(tmp_path / "db", "SELECT path FROM files JOIN events USING (file_id)") == [
+        ("a.tar!b",),
+        (r"a.tar\x21b",),
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ingest", "a" * 300],
+        ["ingest", ".", "--db", os.fsdecode(b"\xff.db")],
+        ["ingest", ".", "--only-catalogue", "a" * 300],
+        ["report", "coverage", "--db", "a" * 300],
+        ["generate", "/proc/fleet"],
+        ["ingest", ".", "--workers", "99999999999"],
+    ],
+)
+def test_argument_that_no_system_call_takes_is_an_error_not_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, isinstance(done.exception, SystemExit)) == (2, True)
+    assert "rror" in done.stderr
+
+
+def test_rows_that_fit_on_no_disk_name_it_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "BATCH_ROWS", 1)
+    monkeypatch.setattr(pipeline, "SPOOL_BATCHES", 1)
+    (tmp_path / "x.log").write_text(log(0))
+    monkeypatch.setattr("pyarrow.ipc.new_stream", _full)
+    with pytest.raises(StoreError, match=r"No space left on device.*: free some space there"):
+        ingest(tmp_path / "db", tmp_path / "x.log")
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_no_planted_secret_is_stored(tmp_path: Path) -> None:

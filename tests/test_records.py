@@ -16,6 +16,7 @@ from ingest.files import Labels, LogFile, discover
 from matcher.catalogue import load
 from matcher.engine import Engine, cache_directory
 from matcher.mask import Masker
+from tests.planted import Maker, tokens
 
 CATALOGUE = load()
 ENGINE = Engine(CATALOGUE, cache_directory())
@@ -158,6 +159,24 @@ def test_a_message_in_a_huge_line_is_found_once_and_cut(log: Path) -> None:
     ]
     assert RACE in events[0]["message"]
     assert len(events[0]["message"]) <= records.MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("place", ["front", "tail", "piece", "evidence", "redrawn"])
+def test_no_half_of_a_secret_survives_where_a_long_line_is_cut(log: Path, place: str) -> None:
+    token = tokens(Maker(3))["github-classic"]
+    half, words = len(token) // 2, "word " * 5000
+    around = {
+        "front": f"{words}{token} {words[: 12288 - half - len(RACE) - 1]}{RACE}",
+        "tail": f"{words}{RACE} {words[: 4096 - half - 2]} {token} {words}",
+        "piece": f"{words * 42}"[: (1 << 20) - 4096 - half] + f"{token} {RACE} {words}",
+        "evidence": f"{words[: 4096 - half - 1]} {token} {words}\n{RACE}",
+        "redrawn": f"a\r{words}{token} {words[: 4096 - half - 1]}\n{RACE}",
+    }[place]
+    events, evidence, _ = scan(log, around.encode())
+    stored = "".join([*(e["message"] for e in events), *(e["text"] for e in evidence)])
+    assert RACE in stored
+    assert token[: half - 4] not in stored
+    assert token[4 - half :] not in stored
 
 
 def test_evidence_survives_tiny_blocks(log: Path) -> None:

@@ -440,6 +440,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         render.write(path / "below-a-file", "x")
 
 
+def test_a_link_or_device_is_written_to_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "stdout").symlink_to(tmp_path / "real")
+    render.write(tmp_path / "stdout", "x")
+    assert ((tmp_path / "stdout").is_symlink(), (tmp_path / "real").read_text()) == (True, "x")
+
+
 # -- events and catalogue entries --------------------------------------------------------------
 
 EVENT = {
