@@ -271,6 +271,11 @@ class Recorder:
                     self._stamps.saw(offset, header.ts)
             if not rule.frequent and not self._admits(rule, header, text, block, start):
                 continue
+            if rule.signature.fallback and any(
+                other.signature.follows and self._admits(other, header, text, block, start)
+                for other in self._on_line(hits, start)
+            ):
+                continue
             count += header.repeats - 1
             self.matches += count
             lo = header.ts
@@ -380,6 +385,11 @@ class Recorder:
         back = max(block.history, start - FOLLOWS_BYTES)
         follows = rule.signature.follows
         return not follows or any(block.data.rfind(f.encode(), back, start) >= 0 for f in follows)
+
+    def _on_line(self, hits: Hits, start: int) -> list[_Rule]:
+        """The rules that hit the line at `start`."""
+        begin, stop = np.searchsorted(hits.start, [start, start + 1])
+        return [self._rules.rules[number] for number in hits.signature[begin:stop].tolist()]
 
     def _stream(self) -> str | None:
         return {"dmesg": "kernel", "k8s_events": "k8s-event", "rank_stdout": "stdout"}.get(

@@ -205,8 +205,11 @@ class _Yields:
     def __init__(self, signatures: Sequence[Signature]) -> None:
         place = {signature.id: number for number, signature in enumerate(signatures)}
         self._fallback = np.array([signature.fallback for signature in signatures], dtype=bool)
-        # Progress glued before an exception explains nothing of it.
-        self._explains = [not s.fallback and s.role != "progress" for s in signatures]
+        # Progress glued before an exception explains nothing of it, and whether a signature with
+        # `follows` holds, only who sees the lines before it can tell.
+        self._explains = [
+            not s.fallback and s.role != "progress" and not s.follows for s in signatures
+        ]
         self._beaten: dict[int, frozenset[int]] = {
             number: frozenset(place[other] for other in signature.supersedes)
             for number, signature in enumerate(signatures)

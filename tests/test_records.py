@@ -17,6 +17,7 @@ from matcher.catalogue import load
 from matcher.engine import Engine, cache_directory
 from matcher.mask import Masker
 from tests.planted import Maker, tokens
+from tests.support import catalogue, signature
 
 CATALOGUE = load()
 ENGINE = Engine(CATALOGUE, cache_directory())
@@ -142,6 +143,28 @@ def test_lines_of_every_step_are_one_row_a_mebibyte(log: Path) -> None:
 def test_commands_that_the_shell_echoes_are_no_events(log: Path) -> None:
     events, _, _ = scan(log, lines(f"+ echo '{RACE}'", f"++ grep '{RACE}' log", f" {RACE}"))
     assert [event["line_no"] for event in events] == [3]
+
+
+def test_a_fallback_stands_where_a_line_is_not_in_its_place(log: Path) -> None:
+    """A signature with `follows` that was not admitted took the fallback's event with it."""
+    signatures = (
+        signature("general", r"Error: \w", fallback=True),
+        signature("placed", r"Error: disk", follows=("saving",)),
+    )
+    small = catalogue(*signatures)
+    engine, rules = Engine(small), records.Rules(small, records.Options())
+
+    def found(text: bytes) -> list[str]:
+        file = LogFile("a", "a", None, 1, None, "other", Labels())
+        recorder = records.Recorder(file, 7, rules, MASKER, ZoneInfo("UTC"))
+        data = bytearray(text)
+        lines_ = text.count(b"\n")
+        recorder.add(blocks.Block(data, 0, len(data), 0, 1, lines_, 0, 0), engine.scan(data))
+        recorder.finish()
+        return [row["signature"] for row in records.events(recorder.take()[0]).to_pylist()]
+
+    assert found(b"loading\nError: disk\n") == ["general"]
+    assert found(b"saving\nError: disk\n") == ["placed"]
 
 
 def test_the_piece_between_redraws_is_the_message(log: Path) -> None:
