@@ -37,6 +37,7 @@ FOLD_GAP_US = 1_000_000  # repeats further apart than this start a new row
 _MINUTE_US = 60_000_000
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 _ECHO = re.compile(rb"\++ ")  # what `set -x` prints before each command
+_HINT = 5  # bytes of a time hint beyond its first
 _DIGITS, _HEX = b"0123456789", re.compile(rb"0x[0-9a-fA-F]+")
 
 
@@ -661,14 +662,14 @@ def _first_stamp(
 
     A line begins at `line_start`, at or before `begin`.
     """
-    width = 4096
-    while begin < stop:
-        reach = min(stop, begin + width)
-        for line in _candidates(block.data, begin, reach, line_start):
+    before = -1
+    for hint in headers.TIME_HINT.finditer(block.data, begin, min(stop + _HINT, block.end)):
+        line = block.data.rfind(b"\n", line_start, hint.start()) + 1 or line_start
+        if hint.start() < stop and line != before:
+            before = line
             ts = _read_stamp(block.data, line, block.end, clock)
             if ts is not None:
                 return line, ts
-        begin, width = reach, width * 4
     return None
 
 
@@ -679,26 +680,20 @@ def _last_stamp(
 
     `whole` says that a line begins at `bottom`; else what stands there is the end of one.
     """
-    stop, width = start, 4096
+    stop, width = start, 512  # the line before has a time, or a long stretch has none
     while stop > bottom:
         begin = max(bottom, stop - width)
-        for line in reversed(_candidates(data, begin, stop, bottom)):
-            if line > bottom or whole:
+        hints = headers.TIME_HINT.finditer(data, begin, min(stop + _HINT, start))
+        before = -1
+        for place in reversed([hint.start() for hint in hints]):
+            line = data.rfind(b"\n", bottom, place) + 1 or bottom
+            if place < stop and line != before and (line > bottom or whole):
+                before = line
                 ts = _read_stamp(data, line, start, clock)
                 if ts is not None:
                     return line, ts
         stop, width = begin, width * 4
     return None
-
-
-def _candidates(data: bytearray, start: int, stop: int, bottom: int) -> list[int]:
-    """Starts of lines, none before `bottom`, that may carry a clock in data[start:stop]."""
-    lines: list[int] = []
-    for hint in headers.TIME_HINT.finditer(data, start, min(stop + 5, len(data))):
-        line = data.rfind(b"\n", bottom, hint.start()) + 1 or bottom
-        if not lines or line != lines[-1]:
-            lines.append(line)
-    return lines
 
 
 def _read_stamp(data: bytearray, line: int, stop: int, clock: headers.Clock) -> int | None:
