@@ -66,12 +66,15 @@ app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,  # rich would double the time that --help takes, to 170 ms
     help="Find what failed first in the archived logs of a training fleet, and ask why in SQL.",
     epilog="Exit codes: 0 done; 1 some inputs failed or a check found problems; 2 usage, "
     "catalogue, report or database error; 130 interrupted.",
 )
-failures_app = typer.Typer(no_args_is_help=True, help="The encyclopedia of failures.")
-app.add_typer(failures_app, name="failures", rich_help_panel="Catalogue")
+failures_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The encyclopedia of failures."
+)
+app.add_typer(failures_app, name="failures")
 
 DEFAULT_DB = Path("firstfault.duckdb")
 
@@ -112,9 +115,7 @@ Paths = Annotated[
 ]
 Db = Annotated[
     Path,
-    typer.Option(
-        "--db", envvar="FIRSTFAULT_DB", help="The DuckDB database.", rich_help_panel="Store"
-    ),
+    typer.Option("--db", envvar="FIRSTFAULT_DB", help="The DuckDB database."),
 ]
 Cluster = Annotated[str | None, typer.Option(help="Cluster that the files belong to.")]
 Layout = Annotated[
@@ -141,7 +142,7 @@ Parameters = Annotated[
 ]
 
 
-@app.command(rich_help_panel="Ingest")
+@app.command()
 def ingest(
     paths: Paths,
     db: Db = DEFAULT_DB,
@@ -187,7 +188,7 @@ def ingest(
     raise typer.Exit(1 if summary.failed or summary.truncated else 0)
 
 
-@app.command(rich_help_panel="Ingest")
+@app.command()
 def scan(
     paths: Paths,
     cluster: Cluster = None,
@@ -229,7 +230,7 @@ def scan(
     raise typer.Exit(1 if failed else 0)
 
 
-@app.command(rich_help_panel="Report")
+@app.command()
 def report(
     name: Annotated[
         str | None,
@@ -259,7 +260,7 @@ def report(
     raise typer.Exit(1 if fail_if_rows and any(r.table.num_rows for r in results) else 0)
 
 
-@app.command(rich_help_panel="Report")
+@app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="A SELECT over the tables of `firstfault schema`.")],
     db: Db = DEFAULT_DB,
@@ -343,7 +344,7 @@ def failures_check(
     raise typer.Exit(1 if issues else 0)
 
 
-@app.command(rich_help_panel="Tune")
+@app.command()
 def generate(
     directory: Annotated[Path, typer.Argument(help="Where to write the fleet.")],
     bytes_: Annotated[int, typer.Option("--bytes", help="About how much text.")] = 32_000_000,
@@ -361,7 +362,7 @@ def generate(
     typer.echo(f"{directory}: {truth.files} files, {truth.bytes:,} bytes, truth.json")
 
 
-@app.command(rich_help_panel="Start here")
+@app.command()
 def demo(
     directory: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("demo"),
 ) -> None:
@@ -401,7 +402,7 @@ def demo(
     typer.echo(f"\nall reports: {page}")
 
 
-@app.command(rich_help_panel="Report")
+@app.command()
 def schema(as_json: Json = False) -> None:
     """Print the tables and columns of the database."""
     import json
@@ -420,7 +421,7 @@ def schema(as_json: Json = False) -> None:
         typer.echo(f"  {row['column']:<18} {row['type']:<22} {row['description']}")
 
 
-@app.command(rich_help_panel="Tune")
+@app.command()
 def bench(
     path: Annotated[
         str | None, typer.Argument(help="Your own logs; without, a made-up fleet.")
@@ -440,7 +441,7 @@ def bench(
     typer.echo(json.dumps(figures) if as_json else measure.text(figures))
 
 
-@app.command(rich_help_panel="Tune")
+@app.command()
 def version() -> None:
     """Print the version."""
     import importlib.metadata
