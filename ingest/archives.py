@@ -184,7 +184,7 @@ def _not_a_log(head: bytes, name: str) -> str | None:
     if (match := _MAGIC.match(head)) and match.lastindex:
         return _NOT_LOGS[match.lastindex - 1][1]
     if _JSON_NAME.fullmatch(name) and _JSON.match(head):
-        return "a JSON document (see `firstfault import`)"
+        return "a JSON document"
     if name.endswith(".duckdb.wal"):
         return "a part of a DuckDB database"
     return None

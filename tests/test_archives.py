@@ -35,8 +35,8 @@ from tests.reading import CODECS, TEXT, Chopped, source, summary
         ("x.pt", b"\x80\x02}q\0", "a pickle"),
         ("x", b'\x10\x01\0\0\0\0\0\0{"a', "tensors"),
         ("x", b"\x7fELF\x02", "a program or core dump"),
-        ("x.json", b'{\n "a": 1\n}\n', "a JSON document (see `firstfault import`)"),
-        ("x.json", b'{"a": 1}\n', "a JSON document (see `firstfault import`)"),
+        ("x.json", b'{\n "a": 1\n}\n', "a JSON document"),
+        ("x.json", b'{"a": 1}\n', "a JSON document"),
     ],
 )
 def test_what_is_no_log_is_skipped(tmp_path: Path, name: str, data: bytes, what: str) -> None:
