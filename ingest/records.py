@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -224,7 +224,9 @@ class Recorder:
 
     def _look_for_first(self, block: Block) -> None:
         stop = min(block.end, block.start + LOOK - block.offset)
-        if first := _first_stamp(block, block.start, block.start, stop, self._clock):
+        if first := _first_stamp(
+            block, block.start, block.start, stop, replace(self._clock, near_us=None)
+        ):
             self._unstamped = False
             self._widen(first[1])
 
@@ -309,7 +311,7 @@ class Recorder:
                 self._cells[number, offset // self._rules.sample] = row
             self._open.append(row)
             if row.ts is None:
-                row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK)
+                row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK, lo)
                 if row.ts_hi is None:
                     self._waiting.append(row)
             if rule.signature.role == "cause" and rule.failure.id not in self._evidence_for:
@@ -472,7 +474,7 @@ class Recorder:
         end = block.offset + block.end - block.start
         while self._waiting:
             row = self._waiting[0]
-            row.ts_hi = self._stamps.after(block, block.start, row.offset + LOOK)
+            row.ts_hi = self._stamps.after(block, block.start, row.offset + LOOK, row.ts_lo)
             if row.ts_hi is None and end < row.offset + LOOK:
                 return
             self._waiting.popleft()
@@ -640,15 +642,19 @@ class _Stamps:
             return self._last[1]
         return None
 
-    def after(self, block: Block, position: int, limit: int) -> int | None:
-        """The time of the first stamped line from `position` on that begins before `limit`."""
+    def after(self, block: Block, position: int, limit: int, near: int | None) -> int | None:
+        """The time of the first stamped line from `position` on that begins before `limit`.
+
+        A time without a year is put near `near`, the time before the line that asks: what was read
+        since then depends on where blocks end.
+        """
         shift = block.offset - block.start
         if self._next is not None and position + shift <= self._next[0]:
             return self._next[1] if self._next[0] < limit else None
         self._next = None
         stop = min(block.end, limit - shift)
         begin = max(position, self._clear - shift)
-        if found := _first_stamp(block, position, begin, stop, self._clock):
+        if found := _first_stamp(block, position, begin, stop, replace(self._clock, near_us=near)):
             self._next = (found[0] + shift, found[1])
             return found[1]
         self._clear = max(self._clear, stop + shift)

@@ -268,6 +268,18 @@ def test_ranks_beyond_the_column_are_unknown(log: Path) -> None:
     assert event["rank"] is None
 
 
+def test_the_year_of_a_later_time_does_not_depend_on_blocks(log: Path) -> None:
+    """A bound took the year of whatever line with a year had been read by then."""
+    text = lines(
+        f"[rank1]: {RACE}",
+        "bar\r[2019-05-09 10:00:00,000] Killing subprocess 5",
+        "W0909 12:00:05.641000 4100 torch/distributed/elastic/x.py:900] Sending process 4113 "
+        "closing signal SIGTERM",
+    )
+    whole, tiny = (scan(log, text, block_bytes=size)[0] for size in (1 << 20, 1))
+    assert [event["ts_hi"] for event in tiny] == [event["ts_hi"] for event in whole]
+
+
 def test_labels_of_the_path_fill_what_the_line_does_not_say() -> None:
     file = LogFile(
         "a", "a", None, 1, None, "rank_stdout", Labels(job="7", rank=4, host="n1", run="7")
@@ -291,6 +303,7 @@ PIECES = st.sampled_from(
         "8388608.0 | number of skipped iterations:  10 | number of nan iterations:   0 |",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "Killing subprocess 38595",
+        "bar\r[2019-05-09 10:00:00,000] [INFO] of another year",
         " 10%|#         | 1/10 [00:01<00:09]\r 20%|##        | 2/10",
         "W0909 12:00:05.641000 4100 site-packages/torch/distributed/elastic/x.py:900] Sending "
         "process 4113 closing signal SIGTERM",
