@@ -27,7 +27,7 @@ import pyarrow as pa
 from ingest import blocks, executors, files, headers, records, schema
 from ingest.files import LogFile, Source
 from ingest.records import Options, Rules
-from ingest.store import Identity, Known, Rows, Store, StoreError
+from ingest.store import Batches, Identity, Known, Rows, Store, StoreError
 from matcher import engine
 from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
@@ -320,7 +320,7 @@ class _Writer:
     def add(self, rows: Rows) -> None:
         self._waiting.append(rows)
         self._files += len(rows.files)
-        self._rows += sum(batch.num_rows for batch in rows.events)
+        self._rows += sum(batch.num_rows for batch in rows.events.batches)
         if (
             self._files >= TRANSACTION_FILES
             or self._rows >= TRANSACTION_ROWS
@@ -356,7 +356,7 @@ def _results(
     pool = executors.local(plan.workers, _start_worker, arguments)
     for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
         if isinstance(done, executors.WorkerDied):
-            yield job, Rows([_lost(source, digest) for source in job], [], [])
+            yield job, Rows([_lost(source, digest) for source in job])
         else:
             yield job, done
 
@@ -422,7 +422,7 @@ def _read(job: Sequence[Source]) -> Rows:
     assert worker is not None
     # Named by its first file, which no other job has.
     name = f"{identity(files.log_file(job[0])):016x}" if job else ""
-    gathered = _Gathered(f"{worker.spool}/{name}.arrows" if worker.spool else None)
+    gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None)
     rows = [
         _read_file(worker, gathered, source, file, reader)
         for source in job
@@ -533,18 +533,16 @@ def _lost(source: Source, digest: str) -> dict[str, Any]:
 
 
 class _Gathered:
-    """Rows of the files of one job: few in memory, more in an Arrow stream beside the database.
+    """Rows of the files of one job, packed into batches.
 
     A batch costs 0.7 ms whatever it holds, so small files share one.
     """
 
     def __init__(self, spool: str | None) -> None:
-        self._spool = spool
         self._rows: list[records.Row] = []
         self._lines: list[records.Line] = []
-        self._events: list[pa.RecordBatch] = []
-        self._evidence: list[pa.RecordBatch] = []
-        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+        self._events = _Spool(spool and f"{spool}.events", schema.EVENTS.schema)
+        self._evidence = _Spool(spool and f"{spool}.evidence", schema.EVIDENCE.schema)
 
     def take(self, recorder: records.Recorder) -> None:
         """Take what the recorder has closed."""
@@ -557,28 +555,47 @@ class _Gathered:
     def finish(self, rows: list[dict[str, Any]]) -> Rows:
         """All of it, with the `files` rows."""
         self._pack()
-        if self._writer is not None:
-            self._writer.close()
-        return Rows(rows, self._events, self._evidence, self._spool if self._writer else None)
+        return Rows(rows, self._events.finish(), self._evidence.finish())
 
     def _pack(self) -> None:
         if self._rows:
-            self._events.append(records.events(self._rows))
+            self._events.add(records.events(self._rows))
         if self._lines:
-            self._evidence.append(records.evidence(self._lines))
+            self._evidence.add(records.evidence(self._lines))
         self._rows, self._lines = [], []
-        if self._spool and len(self._events) >= SPOOL_BATCHES:
-            try:
-                if self._writer is None:
-                    self._writer = pa.ipc.new_stream(self._spool, schema.EVENTS.schema)
-                for batch in self._events:
-                    self._writer.write_batch(batch)
-            except OSError as error:
-                raise StoreError(
-                    f"{self._spool}: cannot be written ({error.strerror or error}): "
-                    "free some space there and run the same command again"
-                ) from error
-            self._events = []
+
+
+class _Spool:
+    """Batches of one table: few in memory, more in an Arrow stream beside the database."""
+
+    def __init__(self, path: str | None, shape: pa.Schema) -> None:
+        self._path = path
+        self._schema = shape
+        self._batches: list[pa.RecordBatch] = []
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keep the batch; raises StoreError where the spool cannot be written."""
+        self._batches.append(batch)
+        if self._path is None or len(self._batches) < SPOOL_BATCHES:
+            return
+        try:
+            if self._writer is None:
+                self._writer = pa.ipc.new_stream(self._path, self._schema)
+            for waiting in self._batches:
+                self._writer.write_batch(waiting)
+        except OSError as error:
+            raise StoreError(
+                f"{self._path}: cannot be written ({error.strerror or error}): "
+                "free some space there and run the same command again"
+            ) from error
+        self._batches = []
+
+    def finish(self) -> Batches:
+        """All batches; the file is closed."""
+        if self._writer is not None:
+            self._writer.close()
+        return Batches(self._batches, self._path if self._writer else None)
 
 
 SURVEY_WHOLE, SURVEY_EVERY = 2, 16  # MiB counted from the start; after that one MiB in so many

@@ -10,7 +10,8 @@ import contextlib
 import glob
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +27,27 @@ class StoreError(Exception):
     """The database cannot be used; the message names it and the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Rows of one table: many in an Arrow stream file, the last of them or few in memory."""
+
+    batches: Sequence[pa.RecordBatch] = ()
+    spool: str | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The batches one by one, those of the file first."""
+        if self.spool:
+            with pa.OSFile(self.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
+                yield from reader
+        yield from self.batches
+
+
 class Rows(NamedTuple):
-    """All rows of some files: `files` rows, and events as batches, the first in a spool file."""
+    """All rows of some files."""
 
     files: list[dict[str, Any]]
-    events: list[pa.RecordBatch]
-    evidence: list[pa.RecordBatch]
-    spool: str | None = None
+    events: Batches = Batches()
+    evidence: Batches = Batches()
 
 
 class Identity(NamedTuple):
@@ -158,13 +173,16 @@ class Store:
                     f"DELETE FROM {table} WHERE file_id IN (SELECT file_id FROM new_files)"  # noqa: S608
                 )
             self._insert("files", files)
-            self._insert("evidence", _joined(schema.EVIDENCE, (r.evidence for r in results)))
-            self._insert("events", _joined(schema.EVENTS, (r.events for r in results)))
-            for result in results:
-                if result.spool:
-                    with pa.OSFile(result.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
-                        for batch in reader:
-                            self._insert("events", pa.Table.from_batches([batch]))
+            for shape, parts in (
+                (schema.EVIDENCE, [result.evidence for result in results]),
+                (schema.EVENTS, [result.events for result in results]),
+            ):
+                # Small ones together, for an INSERT has its price; spooled ones a batch at a time.
+                small = [batch for part in parts if not part.spool for batch in part.batches]
+                self._insert(shape.name, pa.Table.from_batches(small, schema=shape.schema))
+                for part in parts:
+                    for batch in part if part.spool else ():
+                        self._insert(shape.name, pa.Table.from_batches([batch]))
             con.execute("COMMIT")
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             with contextlib.suppress(duckdb.Error):
@@ -266,12 +284,6 @@ FROM (
 ) AS c
 WHERE c.file_id = files.file_id AND copy_of IS DISTINCT FROM nullif(c.original, files.file_id)
 """
-
-
-def _joined(table: schema.Table, batches: Iterable[Iterable[pa.RecordBatch]]) -> pa.Table:
-    return pa.Table.from_batches(
-        [batch for some in batches for batch in some if batch.num_rows], schema=table.schema
-    )
 
 
 def _reason(path: Path | None, error: Exception) -> str:
