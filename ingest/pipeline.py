@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import shutil
 import tempfile
@@ -345,14 +346,16 @@ class _Writer:
 def _results(
     plan: Plan, catalogue: Catalogue, digest: str, spool: str, sources: Iterable[Source]
 ) -> Iterator[tuple[list[Source], Rows]]:
-    """Each job with its rows; in this process where there is one worker."""
+    """Each job with its rows; in this process where one worker or one job is all there is."""
     arguments = (plan, catalogue, digest, spool)
     jobs = _jobs(sources)
-    if plan.workers == 1:
+    first = list(itertools.islice(jobs, 2))
+    if plan.workers == 1 or len(first) < 2:
         _prepare(*arguments)
-        for job in jobs:
+        for job in itertools.chain(first, jobs):
             yield job, _read(job)
         return
+    jobs = itertools.chain(first, jobs)
     pool = executors.local(plan.workers, _start_worker, arguments)
     for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
         if isinstance(done, executors.WorkerDied):
