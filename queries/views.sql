@@ -476,12 +476,12 @@ WITH runs AS MATERIALIZED (
     FROM ordered AS o JOIN winner AS w USING (unit)) AS o
   JOIN winner AS w USING (unit)
   GROUP BY w.unit
-), echoes AS (  -- a cause without a rank has that of the first known effect printed soon after
+), echoes AS (  -- a cause without a rank has that of the first known effect on its own rank soon after
   SELECT w.unit, arg_min(h.rank, h.line_no) AS rank, arg_min(h.host, h.line_no) AS host
   FROM winner AS w
   JOIN happened AS h ON h.unit = w.unit AND h.file_id = w.file_id AND h.rank IS NOT NULL
     AND h.line_no > w.said_at AND h.line_no <= w.said_at + 100
-  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure
+  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure AND p.scope = 'same-rank'
   WHERE w.rank IS NULL GROUP BY w.unit
 ), told AS (
   FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL

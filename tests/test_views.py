@@ -560,6 +560,9 @@ def test_a_cause_without_rank_has_that_of_its_known_effect() -> None:
     )
     edge = [{"cause": "x", "effect": "y", "scope": "same-rank"}]
     assert first(log, columns="initiating_rank", precedence=edge) == [(6,)]
+    # What it does to the others names a victim: wandb's hang was put on a rank that waited for it.
+    elsewhere = [{"cause": "x", "effect": "y", "scope": "same-run"}]
+    assert first(log, columns="initiating_rank", precedence=elsewhere) == [(None,)]
     assert first(log, columns="initiating_rank") == [(None,)]
 
 
