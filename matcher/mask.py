@@ -15,7 +15,6 @@ import ipaddress
 import itertools
 import re
 import string
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -92,22 +91,6 @@ class Masker:
             total += len(spans)
         return text, total
 
-    def mask_many(self, texts: list[bytes]) -> tuple[list[bytes], int]:
-        """The texts, each masked as `mask` does, and how many places were replaced in all.
-
-        One scan serves all that have no secret; these are returned themselves.
-        """
-        _, ends = self._set.ends(b"\n".join(texts))
-        if not ends:
-            return texts, 0
-        stops = list(itertools.accumulate(len(text) + 1 for text in texts))
-        masked = list(texts)
-        total = 0
-        for place in {bisect_left(stops, end) for end in ends}:
-            masked[place], count = self.mask(texts[place])
-            total += count
-        return masked, total
-
     def _spans(self, text: bytes, ids: list[int], ends: list[int]) -> list[_Span]:
         """Disjoint spans of secrets, in order."""
         resume = [0] * len(self._rules)
@@ -135,12 +118,6 @@ class Masker:
 
 # Lines settle in one pass or two; one nested to need more is hostile and goes whole.
 _MAX_PASSES = 8
-
-
-@functools.lru_cache
-def masker(level: Level = "default") -> Masker:
-    """The masker of this level, compiled once in a process. Raises ValueError, see Masker."""
-    return Masker(level)
 
 
 def _whole_lines(text: bytes, spans: Sequence[_Span]) -> list[_Span]:

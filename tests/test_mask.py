@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matcher.mask import Level, Masker, masker
+from matcher.mask import Level, Masker
 from tests.planted import STYLES, Maker, corpus, in_context, styled, tokens
 from tests.support import shared
+
+masker = functools.cache(Masker)
 
 NEAR_MISSES = r"""
 training with max_tokens=512 and max_new_tokens: 1024, num_tokens: 4096
@@ -193,7 +196,7 @@ def test_a_private_key_goes_line_by_line_and_the_lines_stay_countable(
 
 def test_full_lines_of_a_key_go_without_their_begin(mask: Masker) -> None:
     body = [line.encode() for line in _key_lines()[2:8]]
-    assert mask.mask_many(body) == ([b"<masked:key-line>"] * 6, 6)
+    assert mask.mask(b"\n".join(body)) == (b"\n".join([b"<masked:key-line>"] * 6), 6)
 
 
 def test_mentioning_the_marker_of_a_key_spares_the_lines_below(mask: Masker) -> None:
@@ -214,17 +217,6 @@ def test_strict_masks_machines_users_and_random_strings() -> None:
 def test_an_unknown_level_is_named() -> None:
     with pytest.raises(ValueError, match="mask level 'none' is not known: use default or strict"):
         Masker("none")  # type: ignore[arg-type]
-
-
-def test_one_masker_a_level_in_a_process() -> None:
-    assert masker("strict") is masker("strict")
-
-
-def test_many_texts_without_a_secret_come_back_as_they_are(mask: Masker) -> None:
-    texts = [b"", b"step 1", b"", b"token: 5"]
-    masked, count = mask.mask_many(texts)
-    assert count == 0
-    assert all(one is other for one, other in zip(texts, masked, strict=True))
 
 
 def test_a_long_line_of_one_secret_goes_whole(mask: Masker) -> None:
@@ -258,14 +250,6 @@ def test_any_bytes_are_masked_once_and_for_all(level: Level, text: bytes) -> Non
     assert masked.count(b"\n") == text.count(b"\n")
 
 
-@settings(deadline=None)
-@given(st.lists(_SOUP.map(lambda text: text.replace(b"\n", b" ")), max_size=8))
-def test_many_texts_are_masked_as_each_alone(texts: list[bytes]) -> None:
-    mask = masker("default")
-    alone = [mask.mask(text) for text in texts]
-    assert mask.mask_many(texts) == ([text for text, _ in alone], sum(n for _, n in alone))
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32))
 def test_no_secret_of_any_seed_survives(seed: int) -> None:
@@ -279,6 +263,6 @@ def test_real_logs_hold_e_mail_addresses_and_no_other_secret(mask: Masker) -> No
     kinds = set()
     for path in [*data.glob("loghub/*.log"), *data.glob("bigscience/*"), *data.glob("m4/*")]:
         if path.is_file():
-            for line in mask.mask_many(path.read_bytes().split(b"\n"))[0]:
+            for line in mask.mask(path.read_bytes())[0].split(b"\n"):
                 kinds |= {part.split(b">")[0] for part in line.split(b"<masked:")[1:]}
     assert kinds == {b"email"}

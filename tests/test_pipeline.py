@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -245,24 +244,36 @@ def test_files_older_than_since_are_left_out(tree: Path, tmp_path: Path) -> None
 
 
 def test_a_killed_ingest_is_completed_by_the_next(tree: Path, tmp_path: Path) -> None:
-    for copy in range(30):
+    """Killed in the middle of a transaction, between two of them, and before the scan is closed."""
+    for copy in range(5):
         shutil.copytree(tree / "alpha", tree / f"c{copy:02d}")
     ingest(tmp_path / "whole", tree)
     whole = content(tmp_path / "whole")
     code = (
-        "import ingest.pipeline as p, pathlib, sys\n"
+        "import ingest.pipeline as p, os, pathlib, signal, sys\n"
         "from ingest.store import Store\n"
-        "p.TRANSACTION_FILES = 4\n"
-        "with Store(pathlib.Path(sys.argv[1])) as s:\n"
-        "  p.ingest(s, p.plan([sys.argv[2]], workers=1))\n"
+        "p.TRANSACTION_FILES = p.JOB_FILES = 4\n"
+        "db, logs, name, left = sys.argv[1:]\n"
+        "call, left = getattr(Store, name), int(left)\n"
+        "def counted(*arguments):\n"
+        "  global left\n"
+        "  left -= 1\n"
+        "  if left < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "  return call(*arguments)\n"
+        "setattr(Store, name, counted)\n"
+        "with Store(pathlib.Path(db)) as s: p.ingest(s, p.plan([logs], workers=1))\n"
     )
-    for after in (0.5, 0.9, 1.3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "db"), str(tree)], cwd=ROOT
+    stored = []
+    for name, calls in (("_insert", 5), ("_insert", 8), ("write", 2), ("finish", 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / "db", tree, name, str(calls)],
+            cwd=ROOT,
+            check=False,
         )
-        time.sleep(after)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert done.returncode == -signal.SIGKILL
+        stored.append(ask(tmp_path / "db", "SELECT count(*) FROM files")[0][0])
+    # Of three inserts of the catalogue and three a transaction, the fifth and the eighth cut one.
+    assert stored == [0, 4, 12, 30]
     ingest(tmp_path / "db", tree)
     assert content(tmp_path / "db") == whole
     assert [p.name for p in tmp_path.iterdir() if "spool" in p.name] == []
