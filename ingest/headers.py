@@ -103,6 +103,11 @@ def parse(line: bytes, clock: Clock, at: int | None = None) -> Header:
 
 def stamped(line: bytes, clock: Clock) -> int | None:
     """The `ts` that `parse` would give, for less."""
+    if (m := _DATED.match(line)) and not TIME_HINT.search(line, m.end()):
+        _, text, second, fraction, zone = m.groups()
+        minute, us = _iso_minute(clock.tz if zone is None else UTC, text), _micros(second, fraction)
+        if minute is not None and us < 61 * _SECOND:
+            return minute + us
     return _time(_peel(line, clock.tz, None), clock)[0]
 
 
@@ -548,6 +553,11 @@ _ISO = _spell(rb"(\d{4}[-/.]\d\d[-/.]\d\d[ T_](?&hm))" + _SECONDS_OF) + (
     rb"(?: ?(Z|UTC|GMT|[+-][01]\d:?[0-5]\d)(?![\w.:]))?"
 )
 _ISO_ALONE = re.compile(_ISO)
+# A line that begins with a date, as most do that have one, and goes on with what is no other time.
+_DATED = re.compile(
+    _spell(rb"(\[)?(\d{4}-\d\d-\d\d[ T](?&hm)):(\d\d)(?:[.,](\d{1,6}))?(Z)?(?(1)\]):? ")
+    + rb"(?! *[\[<(]?[-+\d{])"
+)
 _GROUP = rb"(?:PG (?:ID )?(\d+)(?: ?PG GUID (\w+?))?( ?\(default_pg\))? )?Rank (\d{1,18})"
 
 _FIELDS: dict[bytes, tuple[bytes, _Field]] = {

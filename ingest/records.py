@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest import headers
 from ingest.blocks import HISTORY, Block, Places
@@ -33,6 +34,7 @@ CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are
 SAMPLED = 1 << 16  # the same for frequent signatures where metrics are to be sampled
 LOOK = 1 << 20  # how far a line without a time looks for a neighbour that has one, bytes
 FOLLOWS_BYTES = 16 << 10  # how far back a line may stand that another must follow
+REMEMBERED, REMEMBERED_BYTES = 1 << 12, 1 << 10  # messages, and of which size at most
 FOLD_GAP_US = 1_000_000  # repeats further apart than this start a new row
 _MINUTE_US = 60_000_000
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
@@ -59,52 +61,138 @@ class Losses:
 class _Rule(NamedTuple):
     """What recording needs of one signature."""
 
+    number: int
+    hash: int  # of its id, 64 bit
     signature: Signature
     failure: Failure
     search: re.Pattern[bytes]
     frequent: bool
-    identifies: bool  # whether a capture says which rank or host the line is of, or is about
+    picky: bool  # takes only lines of some streams, or in some places
 
 
-def _rule(signature: Signature, failure: Failure, full: bool) -> _Rule:
-    search = re.compile(signature.pattern.encode())
-    identifying = {"rank", "host", signature.points_to} & search.groupindex.keys()
-    return _Rule(signature, failure, search, signature.frequent and not full, bool(identifying))
+def _rule(number: int, signature: Signature, failure: Failure, full: bool) -> _Rule:
+    digest = hashlib.blake2b(signature.id.encode(), digest_size=8).digest()
+    return _Rule(
+        number,
+        int.from_bytes(digest, "big"),
+        signature,
+        failure,
+        re.compile(signature.pattern.encode()),
+        signature.frequent and not full,
+        bool(signature.stream or signature.follows),
+    )
+
+
+class Message(NamedTuple):
+    """A masked message and what one signature reads in it; lines that repeat it share one."""
+
+    rule: _Rule
+    text: str
+    captures: Mapping[str, str]
+    fold: tuple[int, str | None, bytes]  # what rows that fold together have in common
+    masked: int
+    replaced: int  # bytes that were no text
+    echo: bool  # a command that the shell printed before it ran it
+    hung_us: int
+    rank: int | None
+    host: str | None
+    local_rank: int | None
+    world_size: int | None
+    step: int | None
 
 
 class Rules:
-    """A catalogue made ready for recording; shared by all files of a worker."""
+    """A catalogue made ready for recording; shared by all files of a worker.
+
+    It remembers messages, for what one rank prints others print too.
+    """
 
     def __init__(self, catalogue: Catalogue, options: Options) -> None:
         by_id = catalogue.by_id
         full = options.metrics == "full" or options.every_match
         self.options = options
         self.sample = SAMPLED if options.metrics == "sampled" else CELL
-        self.rules = [_rule(s, by_id[s.failure], full) for s in catalogue.signatures]
-        self.frequent = np.array([rule.frequent for rule in self.rules], dtype=bool)
+        self.signatures = catalogue.signatures
+        self.failures = [by_id[s.failure] for s in catalogue.signatures]
+        self.frequent = np.array([s.frequent and not full for s in self.signatures], dtype=bool)
         self.any_frequent = bool(self.frequent.any())
-        self.path_classes = [
+        self._full = full
+        self._rules: list[_Rule | None] = [None] * len(self.signatures)
+        self._path_classes = [
             (c.name, re.compile(c.pattern.encode())) for c in catalogue.path_classes
         ]
-        self._class_names = frozenset(name for name, _ in self.path_classes)
+        self._class_names = frozenset(name for name, _ in self._path_classes)
+        self._messages: dict[tuple[int, bytes], Message] = {}
 
-    def captures(self, rule: _Rule, text: bytes, line: bytes, masker: Masker) -> dict[str, bytes]:
-        """Named groups of the signature on the masked message, else on the line, masked."""
-        if not rule.search.groupindex:
-            return {}
-        match = rule.search.search(text) or rule.search.search(masker.mask(line)[0])
-        if match is None:
-            return {}
-        found = {name: value for name, value in match.groupdict().items() if value is not None}
+    def rule(self, number: int) -> _Rule:
+        """The rule of a signature, made when it first hits: most never do."""
+        rule = self._rules[number]
+        if rule is None:
+            rule = _rule(number, self.signatures[number], self.failures[number], self._full)
+            self._rules[number] = rule
+        return rule
+
+    def message(self, number: int, text: bytes, line: bytes, masker: Masker) -> Message:
+        """What a signature reads in the message of a line, which is masked here."""
+        known = self._messages.get((number, text))
+        if known is None:
+            masked, count = masker.mask(text)
+            known, alone = self.read(number, masked, count, line, masker)
+            if alone and len(text) <= REMEMBERED_BYTES:
+                if len(self._messages) >= REMEMBERED:
+                    self._messages.clear()
+                self._messages[number, text] = known
+        return known
+
+    def read(
+        self, number: int, text: bytes, masked: int, line: bytes, masker: Masker
+    ) -> tuple[Message, bool]:
+        """The same of a message that is masked; also whether the message alone decided."""
+        rule = self.rule(number)
+        found: dict[str, bytes] = {}
+        alone = True
+        if rule.search.groupindex:
+            match = rule.search.search(text)
+            if match is None:
+                alone = False
+                match = rule.search.search(masker.mask(line)[0])
+            if match is not None:
+                found = {
+                    name: value for name, value in match.groupdict().items() if value is not None
+                }
+                self._classify(found)
+        decoded, replaced = _decoded(text)
+        captures = {name: _decoded(value)[0] for name, value in found.items()}
+        signature, lag = rule.signature, rule.signature.lag
+        return (
+            Message(
+                rule=rule,
+                text=decoded,
+                captures=captures,
+                fold=(number, captures.get(signature.points_to or ""), _template(text)),
+                masked=masked,
+                replaced=replaced,
+                echo=_ECHO.match(text) is not None,
+                hung_us=lag.microseconds(captures.get(lag.capture, "")) if lag else 0,
+                rank=_int(captures.get("rank"), _INT32),
+                host=captures.get("host", "").lower() or None,
+                local_rank=_int(captures.get("local_rank"), _INT32),
+                world_size=_int(captures.get("world_size"), _INT32),
+                step=_int(captures.get("step"), _INT64),
+            ),
+            alone,
+        )
+
+    def _classify(self, found: dict[str, bytes]) -> None:
+        """Add the class of the path that was captured, if it has one."""
         named = self._class_names & found.keys()
         if named:
             found["path_class"] = sorted(named)[0].encode()
         elif path := found.get("path"):
-            for name, pattern in self.path_classes:
+            for name, pattern in self._path_classes:
                 if pattern.search(path):
                     found["path_class"] = name.encode()
                     break
-        return found
 
 
 class Line(NamedTuple):
@@ -120,33 +208,32 @@ class Line(NamedTuple):
 class Row:
     """An event; it changes while its fold is open and its upper time bound may still be found."""
 
-    rule: _Rule
+    message: Message
+    header: headers.Header
     file_id: int
     labels: Labels
-    ts: int | None
+    offset: int  # in the text handed out, in which rows fold; differs for joined CRI lines
+    byte_offset: int  # in the decompressed stream, as stored
+    line_no: int
+    last_line_no: int
     ts_lo: int | None
     ts_hi: int | None
-    ts_source: str
-    tz_assumed: bool
-    t_eff: int | None
     ts_last: int | None
-    level: str | None
-    local_rank: int | None
-    pid: int | None
-    world_size: int | None
-    step: int | None
-    captures: dict[str, str]
-    message: str
-    event_id: int = 0
-    line_no: int = 0
-    last_line_no: int = 0
-    byte_offset: int = 0  # in the decompressed stream, as stored
-    offset: int = 0  # in the text handed out, in which rows fold; differs for joined CRI lines
-    rank: int | None = None
-    host: str | None = None
-    repeats: int = 1
-    last_segment: bytes | None = None  # of a frequent signature: its last line, parsed on closing
+    rank: int | None
+    host: str | None
+    repeats: int
+    step_last: str | None = None  # of a frequent signature
+    last_segment: bytes | None = None  # the same: its last line, parsed on closing
     last_near: int | None = None
+
+    @property
+    def event_id(self) -> int:
+        """64-bit hash of (file_id, byte_offset, signature)."""
+        one = (np.array([part], np.uint64) for part in self._identity())
+        return int(_event_ids(*one)[0])
+
+    def _identity(self) -> tuple[int, int, int]:
+        return self.file_id, self.byte_offset, self.message.rule.hash
 
 
 @dataclass(slots=True)
@@ -168,7 +255,6 @@ class Recorder:
         self.matches = 0
         self._file = file
         self._file_id = file_id
-        self._key = file_id.to_bytes(8, "big")
         self._rules = rules
         self._masker = masker
         self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, near_us=None)
@@ -225,7 +311,11 @@ class Recorder:
     def _look_for_first(self, block: Block) -> None:
         stop = min(block.end, block.start + LOOK - block.offset)
         if first := _first_stamp(
-            block, block.start, block.start, stop, replace(self._clock, near_us=None)
+            block,
+            block.start,
+            block.start,
+            stop,
+            headers.Clock(self._clock.tz, self._clock.mtime_us),
         ):
             self._unstamped = False
             self._widen(first[1])
@@ -233,84 +323,94 @@ class Recorder:
     # -- one block -----------------------------------------------------------------------------
 
     def _record(self, block: Block, hits: Hits) -> None:
-        data = block.data
-        places = Places(block)
+        data, rules, labels = block.data, self._rules, self._file.labels
+        places, shift = Places(block), block.offset - block.start
+        inside = block.line_offset < block.offset
+        folding = not rules.options.every_match
+        redrawn = data.find(b"\r", block.start, block.end) >= 0
+        counts = self._middle(block, hits) if rules.any_frequent else {}
+        numbers, starts = hits.signature.tolist(), hits.start.tolist()
+        frequent = rules.frequent[hits.signature].tolist()
         header: headers.Header | None = None
         line = text = b""
+        masked = -1  # places masked in a text that is, or -1
         at_start = low = high = -1
-        counts = self._middle(block, hits) if self._rules.any_frequent else {}
-        columns = zip(
-            hits.signature.tolist(),
-            hits.start.tolist(),
-            hits.end.tolist(),
-            hits.at.tolist(),
-            strict=True,
-        )
-        for index, (number, start, end, at) in enumerate(columns):
-            count = counts.get(index, 1)
+        for index, (number, start, end, at) in enumerate(
+            zip(numbers, starts, hits.end.tolist(), hits.at.tolist(), strict=True)
+        ):
+            count = counts.get(index, 1) if counts else 1
             if count == 0:
                 continue
-            offset = block.offset + start - block.start
-            if block.line_offset < block.offset and start == block.start:
+            offset = shift + start
+            if inside and start == block.start:
                 offset = block.line_offset  # a further piece of a line longer than the limit
                 if not self._fresh(offset, number):
                     continue
             elif end == block.end:
                 self._fresh(offset, number)  # no LF: the line may go on in the next piece
-            rule = self._rules.rules[number]
             if start != at_start or not low < at <= high:
-                low, high = _segment(data, start, end, at)
+                low, high = _segment(data, start, end, at) if redrawn else (start, end)
                 at_start, header = start, None
             byte_offset, line_no = places.of(start)
-            if rule.frequent and (row := self._cells.get((number, offset // self._rules.sample))):
+            if frequent[index] and (row := self._cells.get((number, offset // rules.sample))):
                 row.repeats += count
                 row.last_line_no = line_no
                 row.last_segment, row.last_near = bytes(data[low:high]), self._clock.near_us
                 self.matches += count
                 continue
+            new = header is None
             if header is None:
-                line, header, text = self._read(block, low, high, at)
+                line, header, text, masked = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
-            if not rule.frequent and not self._admits(rule, header, text, block, start):
+            if masked < 0:
+                message = rules.message(number, text, line, self._masker)
+            else:
+                message, _ = rules.read(number, text, masked, line, self._masker)
+            if new:
+                self.losses.masked += message.masked
+            rule = message.rule
+            if not rule.frequent and (
+                message.echo or (rule.picky and not self._admits(rule, header, block, start))
+            ):
                 continue
             if rule.signature.fallback and any(
-                other.signature.follows and self._admits(other, header, text, block, start)
-                for other in self._on_line(hits, start)
+                self._admits(other, header, block, start)
+                for other in self._beside(numbers, starts, index)
+                if other.signature.follows
             ):
                 continue
             count += header.repeats - 1
             self.matches += count
-            lo = header.ts
+            ts = lo = header.ts
             if lo is None:
                 lo = self._stamps.before(block, start, offset)
             else:
                 self._widen(lo)
-            captures = self._captures(rule, text, line) if rule.identifies else {}
-            rank, host = self._who(header, captures)
-            key: tuple[Any, ...] | None = None
-            if not rule.frequent and not self._rules.options.every_match:
-                about = captures.get(rule.signature.points_to or "")
-                key = number, rank, host, about, _template(text), _minute(lo), offset // CELL
+            rank = header.rank
+            if rank is None:
+                rank = labels.rank if message.rank is None else message.rank
+            host = header.host or message.host or labels.host
+            if folding and not rule.frequent:
+                minute = None if lo is None else lo // _MINUTE_US
+                key = message.fold, rank, host, minute, offset // CELL
                 earlier = self._folds.get(key)
-                if earlier is not None and not _apart(earlier.ts_last, header.ts):
+                if earlier is not None and not _apart(earlier.ts_last, ts):
                     earlier.repeats += count
                     earlier.last_line_no = line_no
-                    earlier.ts_last = header.ts if header.ts is not None else earlier.ts_last
+                    earlier.ts_last = earlier.ts_last if ts is None else ts
                     continue
-            if not rule.identifies:
-                captures = self._captures(rule, text, line)
-            row = self._row(rule, header, text, captures, lo)
-            row.offset, row.byte_offset = offset, byte_offset
-            row.line_no = row.last_line_no = line_no
-            row.rank, row.host, row.repeats = rank, host, count
-            row.event_id = self._event_id(byte_offset, rule)
-            if key is not None:
+            row = Row(
+                message, header, self._file_id, labels, offset, byte_offset, line_no, line_no,
+                lo, ts, ts, rank, host, count,
+            )  # fmt: skip
+            self.losses.replaced_bytes += message.replaced
+            if rule.frequent:
+                self._cells[number, offset // rules.sample] = row
+            elif folding:
                 self._folds[key] = row
-            elif rule.frequent:
-                self._cells[number, offset // self._rules.sample] = row
             self._open.append(row)
-            if row.ts is None:
+            if ts is None:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK, lo)
                 if row.ts_hi is None:
                     self._waiting.append(row)
@@ -320,8 +420,11 @@ class Recorder:
 
     def _read(
         self, block: Block, low: int, high: int, at: int
-    ) -> tuple[bytes, headers.Header, bytes]:
-        """The piece of a line in which a match ends: its bytes, its header, its masked message."""
+    ) -> tuple[bytes, headers.Header, bytes, int]:
+        """The piece of a line in which a match ends: its bytes, its header and its message.
+
+        A message that had to be cut is masked, as it says after it: how often, or -1.
+        """
         data = block.data
         later = low == block.start and block.line_offset < block.offset
         goes_on = high == block.end and not block.lines
@@ -329,21 +432,18 @@ class Recorder:
             line = bytes(data[low:high])
             header = headers.parse(line, self._clock, at - low)
             text = header.text if header.text is not None else line[header.body : header.end]
-            text, masked = self._masker.mask(text)
-        else:
-            # Keep what surrounds the match; the headers stand where the piece begins.
-            header = headers.parse(bytes(data[low : low + EVIDENCE_BYTES]), self._clock)
-            first = max(low, at - MESSAGE_BYTES * 3 // 4)
-            last = min(high, first + MESSAGE_BYTES)
-            if goes_on:
-                last = max(at, min(last, high - MARGIN))
-            begin = max(block.history if later else low, first - MARGIN)
-            stop = min(high, last + MARGIN) if last > at else last
-            line = bytes(data[begin:stop])
-            text, masked = self._masker.mask(line)
-            text = text[first - begin : len(text) - (stop - last)]
-        self.losses.masked += masked
-        return line, header, text
+            return line, header, text, -1
+        # Keep what surrounds the match; the headers stand where the piece begins.
+        header = headers.parse(bytes(data[low : low + EVIDENCE_BYTES]), self._clock)
+        first = max(low, at - MESSAGE_BYTES * 3 // 4)
+        last = min(high, first + MESSAGE_BYTES)
+        if goes_on:
+            last = max(at, min(last, high - MARGIN))
+        begin = max(block.history if later else low, first - MARGIN)
+        stop = min(high, last + MARGIN) if last > at else last
+        line = bytes(data[begin:stop])
+        text, masked = self._masker.mask(line)
+        return line, header, text[first - begin : len(text) - (stop - last)], masked
 
     def _middle(self, block: Block, hits: Hits) -> dict[int, int]:
         """For hits of frequent signatures: how many hits each kept one stands for, 0 to skip it.
@@ -376,12 +476,8 @@ class Recorder:
         seen.add(number)
         return True
 
-    def _admits(
-        self, rule: _Rule, header: headers.Header, text: bytes, block: Block, start: int
-    ) -> bool:
-        """Whether the line may be taken for this signature: no echo, right stream, right place."""
-        if _ECHO.match(text):
-            return False
+    def _admits(self, rule: _Rule, header: headers.Header, block: Block, start: int) -> bool:
+        """Whether the line may be taken for this signature: right stream, right place."""
         streams = rule.signature.stream
         if streams and (header.stream or self._stream()) not in (*streams, None):
             return False
@@ -389,78 +485,19 @@ class Recorder:
         follows = rule.signature.follows
         return not follows or any(block.data.rfind(f.encode(), back, start) >= 0 for f in follows)
 
-    def _on_line(self, hits: Hits, start: int) -> list[_Rule]:
-        """The rules that hit the line at `start`."""
-        begin, stop = np.searchsorted(hits.start, [start, start + 1])
-        return [self._rules.rules[number] for number in hits.signature[begin:stop].tolist()]
+    def _beside(self, numbers: list[int], starts: list[int], index: int) -> Iterator[_Rule]:
+        """The rules that hit the same line as the hit at `index`."""
+        first = last = index
+        while first and starts[first - 1] == starts[index]:
+            first -= 1
+        while last < len(starts) and starts[last] == starts[index]:
+            last += 1
+        return map(self._rules.rule, numbers[first:last])
 
     def _stream(self) -> str | None:
         return {"dmesg": "kernel", "k8s_events": "k8s-event", "rank_stdout": "stdout"}.get(
             self._file.kind
         )
-
-    def _captures(self, rule: _Rule, text: bytes, line: bytes) -> dict[str, str]:
-        found = self._rules.captures(rule, text, line, self._masker)
-        return {name: self._decode(value) for name, value in found.items()}
-
-    def _who(
-        self, header: headers.Header, captures: dict[str, str]
-    ) -> tuple[int | None, str | None]:
-        """The rank and host a line is of: by its header, else by what it says, else by the path."""
-        rank = header.rank
-        if rank is None:
-            rank = _int(captures.get("rank"), _INT32) if captures else None
-        if rank is None:
-            rank = self._file.labels.rank
-        said = captures.get("host", "").lower() if captures else ""
-        return rank, header.host or said or self._file.labels.host
-
-    def _event_id(self, byte_offset: int, rule: _Rule) -> int:
-        key = self._key + byte_offset.to_bytes(8, "big") + rule.signature.id.encode()
-        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
-
-    def _row(
-        self,
-        rule: _Rule,
-        header: headers.Header,
-        text: bytes,
-        captures: dict[str, str],
-        lo: int | None,
-    ) -> Row:
-        """An event with what its line says; where it stands is for the caller to fill in."""
-        inherited = header.ts is None and lo is not None
-        lag = rule.signature.lag
-        hung = lag.microseconds(captures.get(lag.capture, "")) if lag else 0
-        local_rank = header.local_rank
-        if local_rank is None:
-            local_rank = _int(captures.get("local_rank"), _INT32)
-        return Row(
-            rule=rule,
-            file_id=self._file_id,
-            labels=self._file.labels,
-            ts=header.ts,
-            ts_lo=lo,
-            ts_hi=header.ts,
-            ts_source="inherited" if inherited else header.ts_source,
-            tz_assumed=header.tz_assumed,
-            t_eff=lo - hung if lo is not None else None,
-            ts_last=header.ts,
-            level=header.level,
-            local_rank=local_rank,
-            pid=header.pid if header.pid is not None and header.pid <= _INT64 else None,
-            world_size=_int(captures.get("world_size"), _INT32),
-            step=_int(captures.get("step"), _INT64),
-            captures=captures,
-            message=self._decode(text),
-        )
-
-    def _decode(self, value: bytes) -> str:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            text = value.decode(errors="replace")
-            self.losses.replaced_bytes += text.count("\ufffd") - value.count(b"\xef\xbf\xbd")
-            return text
 
     def _widen(self, ts: int | None) -> None:
         if ts is not None:
@@ -499,10 +536,10 @@ class Recorder:
             tz=self._clock.tz, mtime_us=self._clock.mtime_us, near_us=row.last_near
         )
         header = headers.parse(row.last_segment, clock)
-        masked, _ = self._masker.mask(row.last_segment)
-        last = self._rules.captures(row.rule, masked, masked, self._masker)
-        if "step" in last:
-            row.captures["step_last"] = self._decode(last["step"])
+        last = self._rules.message(
+            row.message.rule.number, row.last_segment, row.last_segment, self._masker
+        )
+        row.step_last = last.captures.get("step")
         if header.ts is not None:
             row.ts_last = header.ts
             self._widen(header.ts)
@@ -564,9 +601,9 @@ class Recorder:
             for line_no, line, clean in zip(numbers, lines, text.split(b"\n"), strict=True):
                 if len(line) > EVIDENCE_BYTES:
                     clean = _cut(clean, b"\r" in line, len(line) == EVIDENCE_BYTES + MARGIN)
-                self._evidence.append(
-                    Line(pending.event_id, self._file_id, line_no, self._decode(clean))
-                )
+                decoded, replaced = _decoded(clean)
+                self.losses.replaced_bytes += replaced
+                self._evidence.append(Line(pending.event_id, self._file_id, line_no, decoded))
         self._pending = waiting
 
 
@@ -587,21 +624,96 @@ def _cut(line: bytes, redrawn: bool, shortened: bool) -> bytes:
 
 def events(rows: Sequence[Row]) -> pa.RecordBatch:
     """Closed rows, of one file or of many, as a batch of schema.EVENTS."""
-    columns: dict[str, list[Any]] = {
-        "signature": [row.rule.signature.id for row in rows],
-        "role": [row.rule.signature.role for row in rows],
-        "failure": [row.rule.failure.id for row in rows],
-        "component": [row.rule.failure.component for row in rows],
-        "category": [row.rule.failure.category for row in rows],
-        "severity": [row.rule.failure.severity for row in rows],
-        "captures": [list(row.captures.items()) for row in rows],
+    messages = [row.message for row in rows]
+    heads = [row.header for row in rows]
+    rules = {message.rule.number: message.rule for message in messages}
+    order = {number: place for place, number in enumerate(rules)}
+    place = pa.array([order[message.rule.number] for message in messages], pa.int32())
+
+    def of_rule(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
+        return pa.array(values, kind).take(place)
+
+    hashes = np.array([rule.hash for rule in rules.values()], np.uint64)
+    offsets = [row.byte_offset for row in rows]
+    file_ids = np.array([row.file_id for row in rows], np.uint64)
+    columns: dict[str, Any] = {
+        "event_id": _event_ids(file_ids, np.array(offsets, np.uint64), hashes[place.to_numpy()]),
+        "file_id": file_ids,
+        "signature": of_rule([rule.signature.id for rule in rules.values()], pa.string()),
+        "role": of_rule([rule.signature.role for rule in rules.values()], pa.string()),
+        "failure": of_rule([rule.failure.id for rule in rules.values()], pa.string()),
+        **{
+            name: of_rule([getattr(rule.failure, name) for rule in rules.values()], pa.string())
+            for name in ("component", "category", "severity")
+        },
+        "byte_offset": offsets,
+        "ts": [head.ts for head in heads],
+        "ts_source": [
+            "inherited" if head.ts is None and row.ts_lo is not None else head.ts_source
+            for row, head in zip(rows, heads, strict=True)
+        ],
+        "tz_assumed": [head.tz_assumed for head in heads],
+        "t_eff": [
+            row.ts_lo - row.message.hung_us if row.ts_lo is not None else None for row in rows
+        ],
+        "level": [head.level for head in heads],
+        "local_rank": [
+            message.local_rank if head.local_rank is None else head.local_rank
+            for message, head in zip(messages, heads, strict=True)
+        ],
+        "pid": [head.pid for head in heads],
+        "world_size": [message.world_size for message in messages],
+        "step": [message.step for message in messages],
+        "captures": _captures(rows),
+        "message": [message.text for message in messages],
     }
+    for name in ("line_no", "last_line_no", "ts_lo", "ts_hi", "ts_last", "rank", "host", "repeats"):
+        columns[name] = [getattr(row, name) for row in rows]
     for name in ("cluster", "run", "job", "attempt"):
         columns[name] = [getattr(row.labels, name) for row in rows]
-    for name in EVENTS.schema.names:
-        if name not in columns:
-            columns[name] = [getattr(row, name) for row in rows]
-    return pa.RecordBatch.from_pydict(columns, schema=EVENTS.schema)
+    return pa.RecordBatch.from_arrays(
+        [
+            value if isinstance(value, pa.Array) else pa.array(value, field.type)
+            for field in EVENTS.schema
+            for value in (columns[field.name],)
+        ],
+        schema=EVENTS.schema,
+    )
+
+
+def _captures(rows: Sequence[Row]) -> pa.Array[Any]:
+    """The captures of each row as a column of maps."""
+    names: list[str] = []
+    values: list[str] = []
+    offsets = [0]
+    for row in rows:
+        names += row.message.captures
+        values += row.message.captures.values()
+        if row.step_last is not None:
+            names.append("step_last")
+            values.append(row.step_last)
+        offsets.append(len(names))
+    columns = (
+        pa.array(offsets, pa.int32()),
+        pa.array(names, pa.string()),
+        pa.array(values, pa.string()),
+    )
+    return cast("pa.Array[Any]", pa.MapArray.from_arrays(*columns))  # type: ignore[call-overload]
+
+
+def _event_ids(
+    file_ids: NDArray[np.uint64], offsets: NDArray[np.uint64], hashes: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """64-bit hashes of (file, byte offset, signature), each of shape (n,)."""
+    return _mixed(_mixed(_mixed(file_ids) ^ offsets) ^ hashes)
+
+
+def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64: every bit of the input changes half of the output's."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
 
 
 def evidence(lines: Sequence[Line]) -> pa.RecordBatch:
@@ -654,7 +766,9 @@ class _Stamps:
         self._next = None
         stop = min(block.end, limit - shift)
         begin = max(position, self._clear - shift)
-        if found := _first_stamp(block, position, begin, stop, replace(self._clock, near_us=near)):
+        if found := _first_stamp(
+            block, position, begin, stop, headers.Clock(self._clock.tz, self._clock.mtime_us, near)
+        ):
             self._next = (found[0] + shift, found[1])
             return found[1]
         self._clear = max(self._clear, stop + shift)
@@ -719,13 +833,18 @@ def _template(text: bytes) -> bytes:
     return (_HEX.sub(b"", text) if b"0x" in text else text).translate(None, _DIGITS)
 
 
-def _minute(us: int | None) -> int | None:
-    return None if us is None else us // _MINUTE_US
-
-
 def _apart(earlier: int | None, later: int | None) -> bool:
     """Whether two folded hits are too far apart in time to be one row."""
     return earlier is not None and later is not None and abs(later - earlier) > FOLD_GAP_US
+
+
+def _decoded(value: bytes) -> tuple[str, int]:
+    """Bytes as text, and how many of them were none."""
+    try:
+        return value.decode(), 0
+    except UnicodeDecodeError:
+        text = value.decode(errors="replace")
+        return text, text.count("\ufffd") - value.count(b"\xef\xbf\xbd")
 
 
 def _int(value: str | None, most: int) -> int | None:

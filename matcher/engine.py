@@ -199,6 +199,9 @@ def _lines(
     return number, np.array(starts, dtype=np.int64), np.array(stops, dtype=np.int64), at
 
 
+_MOST_SETTLED = 1 << 12  # sets of signatures on one line that are remembered
+
+
 class _Yields:
     """Which signatures give way to which on one line, and the collapse to one row a signature."""
 
@@ -216,6 +219,7 @@ class _Yields:
             if signature.supersedes
         }
         self._any = bool(self._beaten) or bool(self._fallback.any())
+        self._settled: dict[tuple[int, ...], list[bool]] = {}
 
     def settle(
         self,
@@ -242,14 +246,26 @@ class _Yields:
         if not len(shared):
             return keep
         # Only lines with several hits can lose one: walk their groups.
+        numbers = number.tolist()
         for begin, stop in _groups(start, shared):
-            on_line = number[begin:stop].tolist()
-            beaten = frozenset[int]().union(*(self._beaten.get(n, frozenset()) for n in on_line))
-            stays = [n not in beaten for n in on_line]
-            specific = any(s and self._explains[n] for s, n in zip(stays, on_line, strict=True))
-            for index, n in enumerate(on_line):
-                keep[begin + index] = stays[index] and not (specific and self._fallback[n])
+            on_line = tuple(numbers[begin:stop])
+            stays = self._settled.get(on_line)
+            if stays is None:
+                if len(self._settled) >= _MOST_SETTLED:
+                    self._settled.clear()
+                stays = self._settled[on_line] = self._stay(on_line)
+            if False in stays:
+                keep[begin:stop] = stays
         return keep
+
+    def _stay(self, on_line: Sequence[int]) -> list[bool]:
+        """Which of the signatures that hit a line stay."""
+        beaten = frozenset[int]().union(*(self._beaten.get(n, frozenset()) for n in on_line))
+        stays = [n not in beaten for n in on_line]
+        specific = any(s and self._explains[n] for s, n in zip(stays, on_line, strict=True))
+        return [
+            s and not (specific and self._fallback[n]) for s, n in zip(stays, on_line, strict=True)
+        ]
 
 
 def _groups(start: NDArray[np.int64], shared: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
