@@ -101,14 +101,17 @@ def parse(line: bytes, clock: Clock, at: int | None = None) -> Header:
     )
 
 
-def stamped(line: bytes, clock: Clock) -> int | None:
-    """The `ts` that `parse` would give, for less."""
-    if (m := _DATED.match(line)) and not TIME_HINT.search(line, m.end()):
+def stamped(
+    data: bytes | bytearray, clock: Clock, start: int = 0, stop: int | None = None
+) -> int | None:
+    """The `ts` that `parse` would give of the segment data[start:stop], for less."""
+    stop = len(data) if stop is None else stop
+    if (m := _DATED.match(data, start, stop)) and not TIME_HINT.search(data, m.end(), stop):
         _, text, second, fraction, zone = m.groups()
         minute, us = _iso_minute(clock.tz if zone is None else UTC, text), _micros(second, fraction)
         if minute is not None and us < 61 * _SECOND:
             return minute + us
-    return _time(_peel(line, clock.tz, None), clock)[0]
+    return _time(_peel(bytes(data[start:stop]), clock.tz, None), clock)[0]
 
 
 class _Found:

@@ -782,12 +782,13 @@ def _first_stamp(
 
     A line begins at `line_start`, at or before `begin`.
     """
-    before = -1
-    for hint in headers.TIME_HINT.finditer(block.data, begin, min(stop + _HINT, block.end)):
-        line = block.data.rfind(b"\n", line_start, hint.start()) + 1 or line_start
-        if hint.start() < stop and line != before:
+    data, before = block.data, -1
+    for hint in headers.TIME_HINT.finditer(data, begin, min(stop + _HINT, block.end)):
+        place = hint.start()
+        line = data.rfind(b"\n", line_start, place) + 1 or line_start
+        if place < stop and line != before:
             before = line
-            ts = _read_stamp(block.data, line, block.end, clock)
+            ts = _read_stamp(data, line, block.end, clock)
             if ts is not None:
                 return line, ts
     return None
@@ -800,14 +801,19 @@ def _last_stamp(
 
     `whole` says that a line begins at `bottom`; else what stands there is the end of one.
     """
-    stop, width = start, 512  # the line before has a time, or a long stretch has none
+    stop, width = start, 128  # the line before has a time, or a long stretch has none
     while stop > bottom:
         begin = max(bottom, stop - width)
-        hints = headers.TIME_HINT.finditer(data, begin, min(stop + _HINT, start))
         before = -1
-        for place in reversed([hint.start() for hint in hints]):
+        hints = [
+            m.start() for m in headers.TIME_HINT.finditer(data, begin, min(stop + _HINT, start))
+        ]
+        while hints:
+            place = hints.pop()
+            if place >= stop:
+                continue
             line = data.rfind(b"\n", bottom, place) + 1 or bottom
-            if place < stop and line != before and (line > bottom or whole):
+            if line != before and (line > bottom or whole):
                 before = line
                 ts = _read_stamp(data, line, start, clock)
                 if ts is not None:
@@ -816,9 +822,13 @@ def _last_stamp(
     return None
 
 
+_STAMP_BYTES = 512  # of a line, in which its time stands
+
+
 def _read_stamp(data: bytearray, line: int, stop: int, clock: headers.Clock) -> int | None:
-    end = data.find(b"\n", line, min(stop, line + 512))
-    return headers.stamped(bytes(data[line : end if end >= 0 else min(stop, line + 512)]), clock)
+    stop = min(stop, line + _STAMP_BYTES)
+    end = data.find(b"\n", line, stop)
+    return headers.stamped(data, clock, line, end if end >= 0 else stop)
 
 
 def _segment(data: bytearray, start: int, end: int, at: int) -> tuple[int, int]:
