@@ -73,13 +73,14 @@ class Ahead(Stream):
             self._buffers.append(buffer)
             self._empty.put(buffer)
         # Not a method of this object: the thread would keep it from being closed when dropped.
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=_fill,
             args=(self._stream, self._empty, self._filled),
             name="read ahead",
             daemon=True,
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
 
     def close(self) -> None:
         """End the thread."""
