@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest import archives, cri
+from ingest.ahead import Ahead
 from ingest.files import STDIN, LogFile, Source, log_file, unreadable
 from ingest.streams import PEEK_BYTES, FileStream, Stream, as_utf8
 
@@ -202,13 +203,14 @@ class Reader:
 
 
 def open_source(
-    source: Source, *, block_bytes: int = BLOCK_BYTES
+    source: Source, *, block_bytes: int = BLOCK_BYTES, ahead: bool = False
 ) -> Iterator[tuple[LogFile, Reader | None]]:
     """The log of a source, or each member of an archive and then the archive itself.
 
     Read each to its end before asking for the next: archives are read forward, and all readers
     share a buffer. There is no reader for what cannot be read (`problem` says why) nor for the
-    archive itself (kind `archive`; its `problem` says why members may be missing).
+    archive itself (kind `archive`; its `problem` says why members may be missing). `ahead` reads
+    in a thread while the blocks are worked on, except stdin, which may let it wait for ever.
     """
     if source.status != "ok":
         yield log_file(source), None
@@ -224,7 +226,9 @@ def open_source(
         for entry in archives.logs(FileStream(raw), whole, source.path):
             file = log_file(source, entry.member, size=entry.size, mtime_us=entry.mtime_us)
             if entry.stream is not None:
-                yield file, Reader(entry.stream, file.path, ring=ring, block_bytes=block_bytes)
+                threaded = ahead and source.location != STDIN
+                with Ahead(entry.stream) if threaded else nullcontext(entry.stream) as stream:
+                    yield file, Reader(stream, file.path, ring=ring, block_bytes=block_bytes)
                 continue
             kind = "archive" if entry.archive else file.kind
             problem = entry.problem and f"{file.path}: {entry.problem}"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
+import tracemalloc
 import zlib
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,7 +44,7 @@ def test_zeros_behind_a_stream_are_padding_and_other_bytes_a_loss(codec: str) ->
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_skippable_frames_are_skipped(codec: str) -> None:
-    frame = b"\x5a\x2a\x4d\x18" + struct.pack("<I", 5) + b"skip\n"
+    frame = skippable(b"skip\n")
     packed = CODECS[codec](b"text\n")
     found = reader(frame + frame + packed + frame + packed + frame)
     assert (content(found), found.stats.codec) == (b"text\n" * 2, codec)
@@ -104,6 +107,7 @@ def test_wrong_checksum_at_the_end_loses_no_byte(codec: str) -> None:
 
 def test_gzip_is_read_the_same_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "igzip_lib", None)
+    monkeypatch.delitem(streams._READERS, "gzip")
     packed = gzip.compress(TEXT) + gzip.compress(b"second\n")
     whole = reader(packed, lengths=[4097])
     assert (content(whole), whole.stats.truncated) == (TEXT + b"second\n", None)
@@ -111,6 +115,77 @@ def test_gzip_is_read_the_same_without_isal(monkeypatch: pytest.MonkeyPatch) -> 
     text = content(cut)
     assert text == zlib.decompressobj(31).decompress(packed[:5000])
     assert cut.stats.truncated is not None
+
+
+def test_name_without_end_in_a_gzip_header_is_not_kept_in_memory() -> None:
+    name = b"n" * (8 << 20)
+    plain = gzip.compress(TEXT, mtime=0)
+    packed = plain[:3] + b"\x08" + plain[4:10] + name + b"\0" + plain[10:]
+    file = streams.FileStream(io.BytesIO(packed))
+    tracemalloc.start()
+    try:
+        stream = streams.decoded(file)
+        assert (stream.read(), stream.fault) == (TEXT, None)
+        assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def skippable(content: bytes) -> bytes:
+    return b"\x5a\x2a\x4d\x18" + struct.pack("<I", len(content)) + content
+
+
+MEMBERS = {
+    "gzip": [gzip.compress(TEXT, level) for level in (0, 1, 6)]
+    + [gzip.compress(text) for text in (b"", b"x", bytes(400_000))],
+    "zstd": [
+        zstandard.ZstdCompressor(
+            level, write_checksum=level > 1, write_content_size=sized
+        ).compress(text)
+        for level in (-5, 1, 3)
+        for sized in (True, False)
+        for text in (TEXT, b"", b"x", bytes(400_000))
+    ],
+}
+
+
+@pytest.mark.parametrize("codec", MEMBERS)
+@settings(deadline=None, max_examples=15)
+@given(data=st.data())
+def test_reader_of_a_library_gives_what_its_decompressor_gives(
+    codec: str, data: st.DataObject
+) -> None:
+    between = st.sampled_from([bytes(70)] + [skippable(b"y" * 300_000)] * (codec == "zstd"))
+    members = st.lists(st.sampled_from(MEMBERS[codec]) | between, max_size=4)
+    packed = bytearray(MEMBERS[codec][0] + b"".join(data.draw(members)))
+    damage = data.draw(st.sampled_from(["none", "cut", "flip", "garbage"]))
+    place = data.draw(st.integers(12, len(packed) - 1))
+    if damage == "cut":
+        del packed[place:]
+    elif damage == "flip":
+        packed[place] ^= 1 << data.draw(st.integers(0, 7))
+    elif damage == "garbage":
+        packed += data.draw(st.binary(min_size=1, max_size=20))
+    block_bytes = data.draw(st.integers(1000, 100_000))
+    fast = reader(bytes(packed), block_bytes, [data.draw(st.integers(1, 200_000))])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "_READERS", {})
+        plain = reader(bytes(packed))
+    assert type(fast._source) is not type(plain._source)
+    assert content(fast) == content(plain)
+    assert fast.stats == plain.stats
+
+
+@pytest.mark.parametrize("codec", MEMBERS)
+def test_whole_stream_is_read_once(codec: str) -> None:
+    packed = b"".join(MEMBERS[codec] * 3)
+    packed += skippable(b"table of frames" * 99) if codec == "zstd" else bytes(999)
+    file = io.BytesIO(packed)
+    stream = streams.decoded(streams.FileStream(file))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream._raw, "seek", None)  # type: ignore[attr-defined]
+        text = stream.read()
+    assert (len(text), stream.fault, file.tell()) == (stream.tell(), None, len(packed))
 
 
 def test_bomb_is_read_in_bounded_pieces() -> None:
