@@ -218,11 +218,11 @@ def scan(
     )
     failed = 0
     for rows in pipeline.results(plan):
-        paths_ = {row["file_id"]: row["path"] for row in rows.files}
+        paths_ = {row.file_id: row.path for row in rows.files}
         for row in rows.files:
-            if row["status"] in ("failed", "truncated"):
+            if row.status in ("failed", "truncated"):
                 failed += 1
-                typer.echo(str(row["error"]), err=True)
+                typer.echo(str(row.error), err=True)
         for batch in rows.events:
             for event in batch.to_pylist():
                 event["path"] = paths_[event["file_id"]]

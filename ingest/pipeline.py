@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -28,14 +28,17 @@ import pyarrow as pa
 from ingest import blocks, executors, files, headers, records, schema
 from ingest.files import LogFile, Source
 from ingest.records import Options, Rules
-from ingest.store import Batches, Identity, Known, Rows, Store, StoreError
+from ingest.rows import Batches, FileRow, Rows, StoreError
 from matcher import engine
 from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
 
-# A transaction takes about this much: 256 files of 50 KB cost 0.18 ms each, one alone 3.2 ms.
-TRANSACTION_FILES, TRANSACTION_ROWS, TRANSACTION_SECONDS = 256, 200_000, 2.0
-JOB_BYTES, JOB_FILES = 64 << 20, 50  # a task is worth its overhead from about here
+if TYPE_CHECKING:
+    from ingest.store import Known, Store
+
+# A transaction takes about this much. One costs 10 ms, which 256 files would feel.
+TRANSACTION_FILES, TRANSACTION_ROWS, TRANSACTION_SECONDS = 4_096, 200_000, 2.0
+JOB_BYTES, JOB_FILES = 64 << 20, 256  # either takes a worker about 80 ms
 BATCH_ROWS = 16_384
 SPOOL_BATCHES = 4  # more batches of one job than this go through a file, not a pipe
 
@@ -215,6 +218,8 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     Raises StoreError, UsageError, CatalogueError; what is wrong with a file goes into its row.
     """
+    from ingest.store import Identity
+
     progress = progress or Progress()
     started = time.monotonic()
     catalogue = load(*plan.catalogues)
@@ -228,15 +233,16 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
+            file = files.log_file(source)
             now = Identity(source.size, source.mtime_us, digest)
-            before = known.get((source.cluster, source.path))
+            before = known.get((file.labels.cluster, source.path))
             same = before is not None and before.identity == now
             if same and not plan.rescan and source.location != files.STDIN:
                 tally["unchanged"] += 1
             elif not _too_old(source, plan):
                 sizes["total"] += source.size or 0
                 _refuse_other(source, before)
-                if (file_id := identity(files.log_file(source))) in archives:
+                if archives and (file_id := identity(file)) in archives:
                     store.forget(file_id)
                 yield source
 
@@ -286,12 +292,13 @@ def results(plan: Plan) -> Iterator[Rows]:
         yield _read([source])
 
 
-def _count(tally: dict[str, Any], row: dict[str, Any]) -> None:
-    tally["files"] += row["kind"] != "archive"
-    tally[row["status"]] += row["kind"] != "archive" or row["status"] != "ok"
-    tally["bytes"] += row["raw_bytes"] or 0
-    for key in ("lines", "events", "masked"):
-        tally[key] += row[key] or 0
+def _count(tally: dict[str, Any], row: FileRow) -> None:
+    tally["files"] += row.kind != "archive"
+    tally[row.status] += row.kind != "archive" or row.status != "ok"
+    tally["bytes"] += row.raw_bytes or 0
+    tally["lines"] += row.lines or 0
+    tally["events"] += row.events
+    tally["masked"] += row.masked or 0
 
 
 def _too_old(source: Source, plan: Plan) -> bool:
@@ -440,7 +447,7 @@ def _read_file(
     source: Source,
     file: LogFile,
     reader: blocks.Reader | None,
-) -> dict[str, Any]:
+) -> FileRow:
     """Read one file into `gathered`; its `files` row."""
     started = time.monotonic()
     file_id = identity(file)
@@ -474,38 +481,37 @@ def _read_file(
             status, error = "truncated", reader.stats.truncated
     stats = reader.stats if reader is not None else blocks.Stats()
     labels = file.labels
-    return {
-        "file_id": file_id,
-        "path": file.path,
-        "location": files.storable(file.source),
-        "cluster": labels.cluster,
-        "run": labels.run,
-        "job": labels.job,
-        "attempt": labels.attempt,
-        "host": labels.host,
-        "rank": labels.rank,
-        "kind": file.kind,
-        "codec": stats.codec,
-        "size_bytes": file.size,
-        "raw_bytes": stats.raw_bytes,
-        "lines": stats.lines,
-        "events": recorder.matches,
-        "first_ts": recorder.first_ts,
-        "last_ts": recorder.last_ts,
-        "mtime": file.mtime_us,
-        "ts_lines": survey.scaled(survey.stamped, stats.lines),
-        "rank_lines": survey.scaled(survey.ranked, stats.lines),
-        "cut_lines": stats.cut_lines,
-        "replaced_bytes": recorder.losses.replaced_bytes,
-        "masked": recorder.losses.masked,
-        "sha256_head": stats.sha256_head,
-        "archive_id": identity(files.log_file(source)) if file.member is not None else None,
-        "copy_of": None,
-        "status": status,
-        "error": error,
-        "seconds": time.monotonic() - started,
-        "catalogue_digest": worker.digest,
-    }
+    return FileRow(
+        file_id=file_id,
+        path=file.path,
+        location=files.storable(file.source),
+        cluster=labels.cluster,
+        run=labels.run,
+        job=labels.job,
+        attempt=labels.attempt,
+        host=labels.host,
+        rank=labels.rank,
+        kind=file.kind,
+        codec=stats.codec,
+        size_bytes=file.size,
+        raw_bytes=stats.raw_bytes,
+        lines=stats.lines,
+        events=recorder.matches,
+        first_ts=recorder.first_ts,
+        last_ts=recorder.last_ts,
+        mtime=file.mtime_us,
+        ts_lines=survey.scaled(survey.stamped, stats.lines),
+        rank_lines=survey.scaled(survey.ranked, stats.lines),
+        cut_lines=stats.cut_lines,
+        replaced_bytes=recorder.losses.replaced_bytes,
+        masked=recorder.losses.masked,
+        sha256_head=stats.sha256_head,
+        archive_id=identity(files.log_file(source)) if file.member is not None else None,
+        status=status,
+        error=error,
+        seconds=time.monotonic() - started,
+        catalogue_digest=worker.digest,
+    )
 
 
 def identity(file: LogFile) -> int:
@@ -514,11 +520,11 @@ def identity(file: LogFile) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
 
 
-def _lost(source: Source, digest: str) -> dict[str, Any]:
+def _lost(source: Source, digest: str) -> FileRow:
     """The row of a file whose worker was killed while it read this file alone."""
-    row: dict[str, Any] = dict.fromkeys(schema.FILES.schema.names)
     file = files.log_file(source)
-    row |= {
+    unknown: dict[str, Any] = dict.fromkeys(FileRow._fields)
+    known = {
         "file_id": identity(file),
         "path": file.path,
         "location": files.storable(file.source),
@@ -532,7 +538,7 @@ def _lost(source: Source, digest: str) -> dict[str, Any]:
         "the file with `firstfault scan`",
         "catalogue_digest": digest,
     }
-    return row
+    return FileRow(**unknown | known)
 
 
 class _Gathered:
@@ -555,7 +561,7 @@ class _Gathered:
         if max(len(self._rows), len(self._lines)) >= BATCH_ROWS:
             self._pack()
 
-    def finish(self, rows: list[dict[str, Any]]) -> Rows:
+    def finish(self, rows: Sequence[FileRow]) -> Rows:
         """All of it, with the `files` rows."""
         self._pack()
         return Rows(rows, self._events.finish(), self._evidence.finish())

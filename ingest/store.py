@@ -10,8 +10,7 @@ import contextlib
 import glob
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,34 +19,8 @@ import duckdb
 import pyarrow as pa
 
 from ingest import schema
+from ingest.rows import FileRow, Rows, StoreError
 from matcher.catalogue import Catalogue
-
-
-class StoreError(Exception):
-    """The database cannot be used; the message names it and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Rows of one table: many in an Arrow stream file, the last of them or few in memory."""
-
-    batches: Sequence[pa.RecordBatch] = ()
-    spool: str | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches one by one, those of the file first."""
-        if self.spool:
-            with pa.OSFile(self.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
-                yield from reader
-        yield from self.batches
-
-
-class Rows(NamedTuple):
-    """All rows of some files."""
-
-    files: list[dict[str, Any]]
-    events: Batches = Batches()
-    evidence: Batches = Batches()
 
 
 class Identity(NamedTuple):
@@ -163,12 +136,12 @@ class Store:
         Raises StoreError, with nothing of these files changed, where the disk or database fails.
         """
         con = self._connection
-        rows = [row | {"scan_id": scan_id} for result in results for row in result.files]
-        files = pa.Table.from_pylist(rows, schema=schema.FILES.schema)
+        files = _file_rows([row for result in results for row in result.files], scan_id)
         try:
             con.execute("BEGIN")
             con.register("new_files", files)
-            for table in ("events", "evidence", "files"):
+            # Looked up first: a DELETE reads all of a table, and a new file has nothing in it.
+            for table in ("events", "evidence", "files") if self._has_any("new_files") else ():
                 con.execute(
                     f"DELETE FROM {table} WHERE file_id IN (SELECT file_id FROM new_files)"  # noqa: S608
                 )
@@ -190,6 +163,11 @@ class Store:
             raise StoreError(_reason(self.path, error)) from error
         finally:
             con.unregister("new_files")
+
+    def _has_any(self, view: str) -> bool:
+        """Whether the database has rows of any file of this view."""
+        query = f"SELECT 1 FROM files SEMI JOIN {view} USING (file_id) LIMIT 1"  # noqa: S608
+        return self._connection.execute(query).fetchone() is not None
 
     def archives(self) -> set[int]:
         """file_ids of the archives whose members the database has."""
@@ -270,6 +248,14 @@ class Store:
         ):
             self._connection.execute(f"DELETE FROM {table.name}")  # noqa: S608
             self._insert(table.name, pa.Table.from_pylist(rows, schema=table.schema))
+
+
+def _file_rows(rows: Sequence[FileRow], scan_id: int) -> pa.Table:
+    """Rows of `files` as a table of schema.FILES; whether one is a copy is told at the end."""
+    names = [name for name in schema.FILES.schema.names if name in FileRow._fields]
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in names}
+    columns |= {"scan_id": [scan_id] * len(rows), "copy_of": [None] * len(rows)}
+    return pa.Table.from_pydict(columns, schema=schema.FILES.schema)
 
 
 # Head, size and lines tell content apart well enough to flag a copy; the first path is the
