@@ -34,13 +34,14 @@ from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
 
 if TYPE_CHECKING:
-    from ingest.store import Known, Store
+    from ingest.store import Store
 
 # A transaction takes about this much. One costs 10 ms, which 256 files would feel.
-TRANSACTION_FILES, TRANSACTION_ROWS, TRANSACTION_SECONDS = 4_096, 200_000, 2.0
+TRANSACTION_FILES, TRANSACTION_BYTES, TRANSACTION_SECONDS = 4_096, 32 << 20, 2.0
 JOB_BYTES, JOB_FILES = 64 << 20, 256  # either takes a worker about 80 ms
 BATCH_ROWS = 16_384
-SPOOL_BATCHES = 4  # more batches of one job than this go through a file, not a pipe
+# What a job makes beyond this goes through a file: many jobs may wait for the one that writes.
+SPOOL_BYTES = 1 << 20
 
 
 class UsageError(Exception):
@@ -218,14 +219,12 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     Raises StoreError, UsageError, CatalogueError; what is wrong with a file goes into its row.
     """
-    from ingest.store import Identity
-
     progress = progress or Progress()
     started = time.monotonic()
     catalogue = load(*plan.catalogues)
     engine.Engine(catalogue, engine.cache_directory())  # compiled once, here; workers load it
     digest = plan.digest(catalogue)
-    known, archives = store.known(), store.archives()
+    known, archives = store.known(digest), store.archives()
     arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
     scan_id = store.begin(_version(), engine.version(), catalogue, arguments)
     tally = dict.fromkeys(Summary._fields, 0)
@@ -233,16 +232,16 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
-            file = files.log_file(source)
-            now = Identity(source.size, source.mtime_us, digest)
-            before = known.get((file.labels.cluster, source.path))
-            same = before is not None and before.identity == now
+            file_id = identity(files.log_file(source))
+            before = known.get(file_id)
+            same = before == (source.size, source.mtime_us, True)
             if same and not plan.rescan and source.location != files.STDIN:
                 tally["unchanged"] += 1
             elif not _too_old(source, plan):
                 sizes["total"] += source.size or 0
-                _refuse_other(source, before)
-                if archives and (file_id := identity(file)) in archives:
+                if before is not None and before[:2] != (source.size, source.mtime_us):
+                    _refuse_other(source, store.location(file_id))
+                if file_id in archives:
                     store.forget(file_id)
                 yield source
 
@@ -266,20 +265,16 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     return Summary(**tally, seconds=time.monotonic() - started)
 
 
-def _refuse_other(source: Source, before: Known | None) -> None:
+def _refuse_other(source: Source, before: str | None) -> None:
     """Raise UsageError where another file, still there, is stored under this file's path.
 
     Its rows would be replaced by those of a file that has nothing to do with it. A tree that has
     moved is no such case: where it was, nothing is left.
     """
-    if (
-        before is not None
-        and before.location not in (None, files.storable(source.location), files.STDIN)
-        and Path(before.location or "").exists()
-        and before.identity[:2] != (source.size, source.mtime_us)
-    ):
+    here = (None, files.storable(source.location), files.STDIN)
+    if before not in here and Path(before or "").exists():
         raise UsageError(
-            f"{source.location}: the database has {before.location} under the same path "
+            f"{source.location}: the database has {before} under the same path "
             f"'{source.path}': ingest a directory above both, or tell them apart by --cluster"
         )
 
@@ -328,10 +323,10 @@ class _Writer:
     def add(self, rows: Rows) -> None:
         self._waiting.append(rows)
         self._files += len(rows.files)
-        self._rows += sum(batch.num_rows for batch in rows.events.batches)
+        self._bytes += rows.events.held_bytes + rows.evidence.held_bytes
         if (
             self._files >= TRANSACTION_FILES
-            or self._rows >= TRANSACTION_ROWS
+            or self._bytes >= TRANSACTION_BYTES
             or time.monotonic() - self._since > TRANSACTION_SECONDS
         ):
             self.flush()
@@ -339,11 +334,14 @@ class _Writer:
     def flush(self) -> None:
         if self._waiting:
             self._store.write(self._waiting, self._scan_id)
+            for rows in self._waiting:
+                rows.events.drop()
+                rows.evidence.drop()
         self._clear()
 
     def _clear(self) -> None:
         self._waiting: list[Rows] = []
-        self._files = self._rows = 0
+        self._files = self._bytes = 0
         self._since = time.monotonic()
 
 
@@ -581,12 +579,14 @@ class _Spool:
         self._path = path
         self._schema = shape
         self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0  # of those batches
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keep the batch; raises StoreError where the spool cannot be written."""
         self._batches.append(batch)
-        if self._path is None or len(self._batches) < SPOOL_BATCHES:
+        self._bytes += batch.nbytes
+        if self._path is None or self._bytes < SPOOL_BYTES:
             return
         try:
             if self._writer is None:
@@ -598,7 +598,7 @@ class _Spool:
                 f"{self._path}: cannot be written ({error.strerror or error}): "
                 "free some space there and run the same command again"
             ) from error
-        self._batches = []
+        self._batches, self._bytes = [], 0
 
     def finish(self) -> Batches:
         """All batches; the file is closed."""

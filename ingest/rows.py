@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -63,6 +64,16 @@ class Batches:
             with pa.OSFile(self.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
                 yield from reader
         yield from self.batches
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that those take which are in no file."""
+        return sum(batch.nbytes for batch in self.batches)
+
+    def drop(self) -> None:
+        """Remove the file: the rows are stored."""
+        if self.spool:
+            Path(self.spool).unlink(missing_ok=True)
 
 
 class Rows(NamedTuple):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,26 +18,46 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest import schema
 from ingest.rows import FileRow, Rows, StoreError
 from matcher.catalogue import Catalogue
 
+# The database's buffers: beyond this it writes what a transaction holds to its file at once.
+MEMORY_BYTES = 192 << 20
+THREADS = 4  # each has buffers of its own, and the cores are the workers'
+_NONE = int(np.iinfo(np.int64).min)
 
-class Identity(NamedTuple):
-    """What tells whether a file must be read again."""
+
+class Version(NamedTuple):
+    """A file as the database has it; `current` says by this catalogue and these options."""
 
     size_bytes: int | None
     mtime_us: int | None
-    digest: str
+    current: bool
 
 
-class Known(NamedTuple):
-    """A file that the database has: its identity when it was read, and from where."""
+class Known:
+    """The files that a database has, in 25 bytes each: there may be ten millions of them."""
 
-    identity: Identity
-    location: str | None
+    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        self._ids, self._sizes, self._times = columns["id"], columns["size"], columns["time"]
+        self._current = columns["current"]
+
+    def get(self, file_id: int) -> Version | None:
+        """What the database has of this file."""
+        place = int(np.searchsorted(self._ids, np.uint64(file_id))) if len(self._ids) else 0
+        if place == len(self._ids) or self._ids[place] != file_id:
+            return None
+        size, time = int(self._sizes[place]), int(self._times[place])
+        return Version(
+            None if size == _NONE else size,
+            None if time == _NONE else time,
+            bool(self._current[place]),
+        )
 
 
 class Store:
@@ -79,6 +101,9 @@ class Store:
     def _prepare(self, views: str) -> None:
         con = self._connection
         con.execute("SET TimeZone = 'UTC'")
+        if self.path is not None:
+            con.execute(f"SET memory_limit = '{MEMORY_BYTES}B'")
+            con.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
         con.execute("CREATE TABLE IF NOT EXISTS firstfault (schema_version INTEGER)")
         found = con.execute("SELECT max(schema_version) FROM firstfault").fetchone()
         version = found[0] if found else None
@@ -95,16 +120,23 @@ class Store:
             con.execute(views)
         con.execute("COMMIT")
 
-    def known(self) -> dict[tuple[str | None, str], Known]:
-        """The files that the database has, by (cluster, path); failed ones are to be read again."""
-        rows = self._connection.execute(
-            "SELECT cluster, path, location, size_bytes, epoch_us(mtime), "
-            "CASE WHEN status <> 'failed' THEN catalogue_digest END FROM files"
-        ).fetchall()
-        return {
-            (cluster, path): Known(Identity(*rest), location)
-            for cluster, path, location, *rest in rows
-        }
+    def known(self, digest: str) -> Known:
+        """The files that the database has; failed ones are to be read again."""
+        return Known(
+            self._connection.execute(
+                "SELECT file_id AS id, coalesce(size_bytes, $1) AS size, "
+                "coalesce(epoch_us(mtime), $1) AS time, "
+                "coalesce(status <> 'failed' AND catalogue_digest = $2, false) AS current "
+                "FROM files ORDER BY file_id",
+                [_NONE, digest],
+            ).fetchnumpy()
+        )
+
+    def location(self, file_id: int) -> str | None:
+        """Where a file was read from; None of one that the database has not."""
+        query = "SELECT location FROM files WHERE file_id = ?"
+        row = self._connection.execute(query, [file_id]).fetchone()
+        return None if row is None else row[0]
 
     def begin(
         self, version: str, engine: str, catalogue: Catalogue, arguments: Mapping[str, Any]
@@ -145,17 +177,13 @@ class Store:
                 con.execute(
                     f"DELETE FROM {table} WHERE file_id IN (SELECT file_id FROM new_files)"  # noqa: S608
                 )
-            self._insert("files", files)
+            self._insert(schema.FILES, files.to_reader())
             for shape, parts in (
                 (schema.EVIDENCE, [result.evidence for result in results]),
                 (schema.EVENTS, [result.events for result in results]),
             ):
-                # Small ones together, for an INSERT has its price; spooled ones a batch at a time.
-                small = [batch for part in parts if not part.spool for batch in part.batches]
-                self._insert(shape.name, pa.Table.from_batches(small, schema=shape.schema))
-                for part in parts:
-                    for batch in part if part.spool else ():
-                        self._insert(shape.name, pa.Table.from_batches([batch]))
+                batches = itertools.chain.from_iterable(parts)
+                self._insert(shape, pa.RecordBatchReader.from_batches(shape.schema, batches))
             con.execute("COMMIT")
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             with contextlib.suppress(duckdb.Error):
@@ -204,11 +232,11 @@ class Store:
         )
         con.execute("COMMIT")
 
-    def _insert(self, table: str, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._connection.register("new_rows", rows)
-            self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608
-            self._connection.unregister("new_rows")
+    def _insert(self, table: schema.Table, rows: pa.RecordBatchReader) -> None:
+        # A reader, for a table would stay in memory until the end of the transaction.
+        self._connection.register("new_rows", rows)
+        self._connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * FROM new_rows")  # noqa: S608
+        self._connection.unregister("new_rows")
 
     def _write_catalogue(self, catalogue: Catalogue) -> None:
         failures = [
@@ -247,7 +275,7 @@ class Store:
             (schema.PRECEDENCE, edges),
         ):
             self._connection.execute(f"DELETE FROM {table.name}")  # noqa: S608
-            self._insert(table.name, pa.Table.from_pylist(rows, schema=table.schema))
+            self._insert(table, pa.Table.from_pylist(rows, schema=table.schema).to_reader())
 
 
 def _file_rows(rows: Sequence[FileRow], scan_id: int) -> pa.Table:

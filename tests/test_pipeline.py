@@ -362,8 +362,7 @@ def test_argument_that_no_system_call_takes_is_an_error_not_a_traceback(
 def test_rows_that_fit_on_no_disk_name_it_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "BATCH_ROWS", 1)
-    monkeypatch.setattr(pipeline, "SPOOL_BATCHES", 1)
+    monkeypatch.setattr(pipeline, "SPOOL_BYTES", 1)
     (tmp_path / "x.log").write_text(log(0))
     monkeypatch.setattr("pyarrow.ipc.new_stream", _full)
     with pytest.raises(StoreError, match=r"No space left on device.*: free some space there"):
