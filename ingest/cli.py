@@ -583,4 +583,6 @@ def _complete_failures(incomplete: str) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Entry point of `firstfault`."""
+    # numpy would start a thread a core for sums that nothing here asks for: 50 ms a process.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     app(prog_name="firstfault")

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import importlib.metadata
 import itertools
 import os
 import shutil
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +23,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from ingest import blocks, executors, files, headers, records, schema
+from ingest import blocks, files, headers, records, schema
 from ingest.files import LogFile, Source
 from ingest.records import Options, Rules
 from ingest.rows import Batches, FileRow, Rows, StoreError
@@ -150,11 +148,13 @@ CONFIG_NAME = "firstfault.toml"
 
 def _zones(path: Path) -> dict[str, str | None]:
     """Clusters that a firstfault.toml names, with their zones; none without such a file."""
+    if not path.exists():
+        return {}
+    import tomllib
+
     try:
         clusters = tomllib.loads(path.read_text()).get("clusters", {})
         zones: dict[str, str | None] = {name: entry.get("tz") for name, entry in clusters.items()}
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
             f'{path}: {error}: it holds tables [clusters.NAME] with tz = "Europe/Paris"'
@@ -221,8 +221,9 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     """
     progress = progress or Progress()
     started = time.monotonic()
-    catalogue = load(*plan.catalogues)
-    engine.Engine(catalogue, engine.cache_directory())  # compiled once, here; workers load it
+    cache = engine.cache_directory()
+    catalogue = load(*plan.catalogues, cache=cache)
+    engine.Engine(catalogue, cache)  # compiled once, here; workers load it
     digest = plan.digest(catalogue)
     known, archives = store.known(digest), store.archives()
     arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
@@ -281,7 +282,7 @@ def _refuse_other(source: Source, before: str | None) -> None:
 
 def results(plan: Plan) -> Iterator[Rows]:
     """The rows of each source of the plan, read in this process; nothing is stored."""
-    catalogue = load(*plan.catalogues)
+    catalogue = load(*plan.catalogues, cache=engine.cache_directory())
     _prepare(plan, catalogue, plan.digest(catalogue), None)
     for source in plan.sources():
         yield _read([source])
@@ -352,15 +353,17 @@ def _results(
     plan: Plan, catalogue: Catalogue, digest: str, spool: str, sources: Iterable[Source]
 ) -> Iterator[tuple[list[Source], Rows]]:
     """Each job with its rows; in this process where one worker or one job is all there is."""
-    arguments = (plan, catalogue, digest, spool)
     jobs = _jobs(sources)
     first = list(itertools.islice(jobs, 2))
     if plan.workers == 1 or len(first) < 2:
-        _prepare(*arguments)
+        _prepare(plan, catalogue, digest, spool)
         for job in itertools.chain(first, jobs):
             yield job, _read(job)
         return
+    from ingest import executors
+
     jobs = itertools.chain(first, jobs)
+    arguments = (plan, catalogue.for_workers(), digest, spool)
     pool = executors.local(plan.workers, _start_worker, arguments)
     for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
         if isinstance(done, executors.WorkerDied):
@@ -653,4 +656,6 @@ class _Survey:
 
 
 def _version() -> str:
+    import importlib.metadata  # slow to load, and not needed by workers
+
     return importlib.metadata.version("firstfault")

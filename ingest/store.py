@@ -12,8 +12,9 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest import schema
-from ingest.rows import FileRow, Rows, StoreError
+from ingest.rows import Rows, StoreError
 from matcher.catalogue import Catalogue
 
 # The database's buffers: beyond this it writes what a transaction holds to its file at once.
@@ -114,11 +115,21 @@ class Store:
                 f"{self.path}: schema version {version}, this firstfault writes {schema.VERSION}: "
                 "use the firstfault that wrote it, or ingest into a new --db"
             )
+        # Views are checked against all that they read, which takes longer than a small file.
+        stale = not self._has_views(views)
         con.execute("BEGIN")
         con.execute(schema.ddl())
-        if views:
+        if stale:
             con.execute(views)
         con.execute("COMMIT")
+
+    def _has_views(self, views: str) -> bool:
+        """Whether the database has these very views: their digest is one of them."""
+        try:
+            found = self._connection.execute("SELECT views_digest()").fetchone()
+        except duckdb.Error:
+            return not views
+        return not views or (found is not None and f"'{found[0]}'" in views)
 
     def known(self, digest: str) -> Known:
         """The files that the database has; failed ones are to be read again."""
@@ -144,9 +155,11 @@ class Store:
         """Start a scan: write the catalogue and an unfinished `scans` row; its scan_id."""
         con = self._connection
         con.execute("BEGIN")
-        self._write_catalogue(catalogue)
-        row = con.execute("SELECT coalesce(max(scan_id), 0) + 1 FROM scans").fetchone()
-        scan_id = int(row[0]) if row else 1
+        query = "SELECT max(scan_id), arg_max(catalogue_digest, scan_id) FROM scans"
+        last, digest = con.execute(query).fetchone() or (None, None)
+        if digest != catalogue.digest:
+            self._write_catalogue(catalogue)
+        scan_id = (last or 0) + 1
         con.execute(
             "INSERT INTO scans BY NAME SELECT ?::UBIGINT AS scan_id, ?::TIMESTAMP AS started_at, "
             "? AS tool_version, ? AS catalogue_digest, ? AS arguments, ? AS engine",
@@ -168,7 +181,12 @@ class Store:
         Raises StoreError, with nothing of these files changed, where the disk or database fails.
         """
         con = self._connection
-        files = _file_rows([row for result in results for row in result.files], scan_id)
+        files = _table(
+            schema.FILES,
+            [row for result in results for row in result.files],
+            # Whether it is a copy is told when all are there.
+            {"scan_id": lambda _: scan_id, "copy_of": lambda _: None},
+        )
         try:
             con.execute("BEGIN")
             con.register("new_files", files)
@@ -239,51 +257,41 @@ class Store:
         self._connection.unregister("new_rows")
 
     def _write_catalogue(self, catalogue: Catalogue) -> None:
-        failures = [
-            {
-                "failure": failure.id,
-                "refs": list(failure.references),
-                **{
-                    name: list(value)
-                    if isinstance(value := getattr(failure, name), tuple)
-                    else value
-                    for name in schema.FAILURES.schema.names
-                    if name not in ("failure", "refs")
+        tables: tuple[tuple[schema.Table, Sequence[Any], _Given], ...] = (
+            (
+                schema.FAILURES,
+                catalogue.failures,
+                {"failure": attrgetter("id"), "refs": attrgetter("references")},
+            ),
+            (
+                schema.SIGNATURES,
+                catalogue.signatures,
+                {
+                    "signature": attrgetter("id"),
+                    "pair_begin": lambda one: one.pair and one.pair.begin,
+                    "threshold_count": lambda one: one.threshold and one.threshold.count,
+                    "threshold_window_s": lambda one: one.threshold and one.threshold.window_s,
                 },
-            }
-            for failure in catalogue.failures
-        ]
-        signatures = [
-            {
-                "signature": s.id,
-                "failure": s.failure,
-                "role": s.role,
-                "why": s.why,
-                "pattern": s.pattern,
-                "pair_begin": s.pair.begin if s.pair else None,
-                "points_to": s.points_to,
-                "dedupe_s": s.dedupe_s,
-                "threshold_count": s.threshold.count if s.threshold else None,
-                "threshold_window_s": s.threshold.window_s if s.threshold else None,
-            }
-            for s in catalogue.signatures
-        ]
-        edges = [edge._asdict() for edge in catalogue.precedence]
-        for table, rows in (
-            (schema.FAILURES, failures),
-            (schema.SIGNATURES, signatures),
-            (schema.PRECEDENCE, edges),
-        ):
-            self._connection.execute(f"DELETE FROM {table.name}")  # noqa: S608
-            self._insert(table, pa.Table.from_pylist(rows, schema=table.schema).to_reader())
+            ),
+            (schema.PRECEDENCE, catalogue.precedence, {}),
+        )
+        for shape, things, given in tables:
+            self._connection.execute(f"DELETE FROM {shape.name}")  # noqa: S608
+            self._insert(shape, _table(shape, things, given).to_reader())
 
 
-def _file_rows(rows: Sequence[FileRow], scan_id: int) -> pa.Table:
-    """Rows of `files` as a table of schema.FILES; whether one is a copy is told at the end."""
-    names = [name for name in schema.FILES.schema.names if name in FileRow._fields]
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in names}
-    columns |= {"scan_id": [scan_id] * len(rows), "copy_of": [None] * len(rows)}
-    return pa.Table.from_pydict(columns, schema=schema.FILES.schema)
+_Given = Mapping[str, Callable[[Any], Any]]
+
+
+def _table(shape: schema.Table, things: Sequence[Any], given: _Given) -> pa.Table:
+    """A row a thing: what is `given` of it, else its attribute of the column's name."""
+    return pa.Table.from_pydict(
+        {
+            name: list(map(given.get(name) or attrgetter(name), things))
+            for name in shape.schema.names
+        },
+        schema=shape.schema,
+    )
 
 
 # Head, size and lines tell content apart well enough to flag a copy; the first path is the
