@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -219,11 +218,13 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     Raises StoreError, UsageError, CatalogueError; what is wrong with a file goes into its row.
     """
+    import tempfile  # slow to load, and not needed by workers
+
     progress = progress or Progress()
     started = time.monotonic()
     cache = engine.cache_directory()
     catalogue = load(*plan.catalogues, cache=cache)
-    engine.Engine(catalogue, cache)  # compiled once, here; workers load it
+    scanner = engine.Engine(catalogue, cache)  # compiled once, here; workers load it
     digest = plan.digest(catalogue)
     known, archives = store.known(digest), store.archives()
     arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
@@ -253,7 +254,7 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     )
     try:
         with _Writer(store, scan_id) as writer:
-            for job, rows in _results(plan, catalogue, digest, spool, fresh()):
+            for job, rows in _results(plan, scanner, digest, spool, fresh()):
                 writer.add(rows)
                 for row in rows.files:
                     _count(tally, row)
@@ -283,7 +284,8 @@ def _refuse_other(source: Source, before: str | None) -> None:
 def results(plan: Plan) -> Iterator[Rows]:
     """The rows of each source of the plan, read in this process; nothing is stored."""
     catalogue = load(*plan.catalogues, cache=engine.cache_directory())
-    _prepare(plan, catalogue, plan.digest(catalogue), None)
+    scanner = engine.Engine(catalogue, engine.cache_directory())
+    _prepare(plan, scanner, plan.digest(catalogue), None)
     for source in plan.sources():
         yield _read([source])
 
@@ -350,20 +352,20 @@ class _Writer:
 
 
 def _results(
-    plan: Plan, catalogue: Catalogue, digest: str, spool: str, sources: Iterable[Source]
+    plan: Plan, scanner: engine.Engine, digest: str, spool: str, sources: Iterable[Source]
 ) -> Iterator[tuple[list[Source], Rows]]:
     """Each job with its rows; in this process where one worker or one job is all there is."""
     jobs = _jobs(sources)
     first = list(itertools.islice(jobs, 2))
     if plan.workers == 1 or len(first) < 2:
-        _prepare(plan, catalogue, digest, spool)
+        _prepare(plan, scanner, digest, spool)
         for job in itertools.chain(first, jobs):
             yield job, _read(job)
         return
     from ingest import executors
 
     jobs = itertools.chain(first, jobs)
-    arguments = (plan, catalogue.for_workers(), digest, spool)
+    arguments = (plan, scanner.catalogue.for_workers(), digest, spool)
     pool = executors.local(plan.workers, _start_worker, arguments)
     for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
         if isinstance(done, executors.WorkerDied):
@@ -404,21 +406,21 @@ class _Worker(NamedTuple):
 _worker: _Worker | None = None
 
 
-def _start_worker(*arguments: Any) -> None:
+def _start_worker(plan: Plan, catalogue: Catalogue, digest: str, spool: str) -> None:
     """Initializer of a worker process."""
-    _prepare(*arguments)
+    _prepare(plan, engine.Engine(catalogue, engine.cache_directory()), digest, spool)
     # Rows are many, short-lived and in no cycles: collecting costs a quarter of a storm's time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
 
-def _prepare(plan: Plan, catalogue: Catalogue, digest: str, spool: str | None) -> None:
-    """Make this process ready to read: load the compiled catalogue, compile the rest."""
+def _prepare(plan: Plan, scanner: engine.Engine, digest: str, spool: str | None) -> None:
+    """Make this process ready to read."""
     global _worker
     cache = engine.cache_directory()
     _worker = _Worker(
-        scanner=engine.Engine(catalogue, cache),
-        rules=Rules(catalogue, plan.options),
+        scanner=scanner,
+        rules=Rules(scanner.catalogue, plan.options),
         masker=Masker(plan.mask, cache),
         survey=engine.PatternSet([headers.RANK_TAG], cache=cache),
         plan=plan,
