@@ -60,22 +60,25 @@ def logs(stream: Stream, entry: Entry, path: str, depth: int = 0) -> Iterator[En
 
     `path` names the file where the entry is no member.
     """
-    packed = stream.peek(SNIFF_BYTES)
-    zipped = packed.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+    head = stream.peek(SNIFF_BYTES)
+    zipped = head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+    codec = None if zipped else codec_of(head)
     small = entry.size is not None and entry.size <= _IN_MEMORY
-    if small and (zipped or codec_of(packed)) and not stream.seekable():
+    if small and (zipped or codec) and not stream.seekable():
         stream = FileStream(io.BytesIO(stream.read()))
-    content = stream if zipped else decoded(stream)
-    head = content.peek(SNIFF_BYTES)
+    content = stream
+    if codec:
+        content = decoded(stream, codec)
+        head = content.peek(SNIFF_BYTES)
     archive = zipped or _is_tar(head)
     if archive and depth < _NESTED:
         members = _zip_entries(content) if zipped else _tar_entries(content)
         yield from _members(members, entry, path, depth)
     elif archive:
         yield entry.skipped("an archive three deep: unpack the outer one")
-    elif content is not stream and codec_of(head):
+    elif codec and codec_of(head):
         yield entry.skipped("compressed twice: decompress it once")
-    elif what := _not_a_log(content.peek(PEEK_BYTES), entry.member or path):
+    elif what := _not_a_log(content, head, entry.member or path):
         yield entry.skipped(f"{what}, not a log")
     else:
         yield entry._replace(stream=content)
@@ -175,15 +178,15 @@ _MAGIC = re.compile(b"|".join(b"(%b)" % magic for magic, _ in _NOT_LOGS), re.DOT
 _NOT_ARCHIVES = re.compile(
     r"(?:.*/)?data\.pkl|[^/]+\.dist-info/.*|.*\.npy|META-INF/.*|\[Content_Types\]\.xml"
 )
-_JSON_NAME = re.compile(r".*\.json(?:\.\w+)?", re.IGNORECASE)
+_JSON_NAME = re.compile(r"\.json(?:\.\w+)?\Z", re.IGNORECASE)
 _JSON = re.compile(rb"\s*[\[{](?:\s*\n|[^\n]*$)")  # not one whole object a line
 
 
-def _not_a_log(head: bytes, name: str) -> str | None:
-    """What the content is instead of a log, by its first bytes."""
+def _not_a_log(content: Stream, head: bytes, name: str) -> str | None:
+    """What the content is instead of a log, by its first bytes, of which `head` are the first."""
     if (match := _MAGIC.match(head)) and match.lastindex:
         return _NOT_LOGS[match.lastindex - 1][1]
-    if _JSON_NAME.fullmatch(name) and _JSON.match(head):
+    if _JSON_NAME.search(name) and _JSON.match(content.peek(PEEK_BYTES)):
         return "a JSON document"
     if name.endswith(".duckdb.wal"):
         return "a part of a DuckDB database"

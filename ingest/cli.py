@@ -218,11 +218,11 @@ def scan(
     )
     failed = 0
     for rows in pipeline.results(plan):
-        paths_ = {row["file_id"]: row["path"] for row in rows.files}
+        paths_ = {row.file_id: row.path for row in rows.files}
         for row in rows.files:
-            if row["status"] in ("failed", "truncated"):
+            if row.status in ("failed", "truncated"):
                 failed += 1
-                typer.echo(str(row["error"]), err=True)
+                typer.echo(str(row.error), err=True)
         for batch in rows.events:
             for event in batch.to_pylist():
                 event["path"] = paths_[event["file_id"]]
@@ -583,4 +583,6 @@ def _complete_failures(incomplete: str) -> list[tuple[str, str]]:
 
 def main() -> None:
     """Entry point of `firstfault`."""
+    # numpy would start a thread a core for sums that nothing here asks for: 50 ms a process.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     app(prog_name="firstfault")

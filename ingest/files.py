@@ -42,7 +42,7 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from typing import NamedTuple
@@ -233,6 +233,7 @@ _KINDS = tuple(
         (rf"(?:.*[-_.])?(?:dmesg|kmsg){_END}.*", "dmesg"),
     )
 )
+_SLURM = re.compile(rf"slurm{_END}")
 _NUMBERS = frozenset(("rank", "attempt", "local"))
 _GROUPING = frozenset(("rank", "attempt", "host"))
 _HOST_KINDS = frozenset({"dmesg", "syslog", "k8s_events"})
@@ -266,65 +267,85 @@ def _read_path(outer: str, member: str | None, rules: Rules) -> tuple[Labels, st
         known = "job" in _said(inside, rules).found
         parts[-1:] = inside if known else [_ARCHIVE.sub("", parts[-1]), *inside]
     said = _said(parts, rules)
-    name = _CODEC.sub("", parts[-1])
     found = said.found
     host = found.get("host")
-    labels = Labels(
-        cluster=rules.cluster or found.get("cluster"),
-        job=found.get("job"),
-        attempt=int(found["attempt"]) if "attempt" in found else None,
-        host=_short(host) if host else None,
-        rank=int(found["rank"]) if "rank" in found else None,
-    )
-    place = (rules.prefix + "/".join(said.rest)).rstrip("/")
-    return replace(labels, run=_run(labels, said.kind, place, name, rules.name)), said.kind
+    job = found.get("job")
+    attempt = int(found["attempt"]) if "attempt" in found else None
+    host = _short(host) if host else None
+    rank = int(found["rank"]) if "rank" in found else None
+    if job is not None or said.kind in _HOST_KINDS or said.name.document:
+        run = None if said.name.document else job
+    else:
+        place = (rules.prefix + "/".join(said.rest)).rstrip("/")
+        grouped = (rank, attempt, host) != (None, None, None)
+        run = _run(grouped, place, said.name, rules.name)
+    return Labels(rules.cluster or found.get("cluster"), job, attempt, host, rank, run), said.kind
 
 
 def _said(parts: Sequence[str], rules: Rules) -> _Said:
     """What a path says, by the layout that was asked for or by the rules."""
     *levels, whole = (part[:_NAME_MAX] for part in parts)  # longer ones stand in archives only
-    name = _CODEC.sub("", whole)
+    name = _name(whole)
     if rules.layout is None:
-        return _by_rules(levels, name, rules.clusters)
+        return _by_rules(tuple(levels), name, rules.clusters)
     match = _compile(rules.layout).fullmatch("/".join([*levels, whole]))
     found = {part: value for part, value in (match.groupdict() if match else {}).items() if value}
-    return _Said(found, _kind(name, found), tuple(levels))
+    return _Said(found, _kind(name, found), tuple(levels), name)
+
+
+class _Name(NamedTuple):
+    """A file's name and what does not depend on where it stands."""
+
+    name: str  # without the suffix of a codec
+    stem: str  # without those of rotation and logs
+    lower: str
+    document: bool
+    outs: bool  # as a scheduler writes
 
 
 class _Said(NamedTuple):
     found: dict[str, str]
     kind: str
     rest: tuple[str, ...]  # levels that said nothing by themselves
+    name: _Name
 
 
-def _run(labels: Labels, kind: str, place: str, name: str, argument: str) -> str | None:
-    """What groups the file with others into one run; see the module's description."""
-    if _DOCUMENT.fullmatch(name) or (kind in _HOST_KINDS and labels.job is None):
-        return None
-    if labels.job is not None:
-        return labels.job
-    stem = _stem(name)
-    grouped = (labels.rank, labels.attempt, labels.host) != (None, None, None)
-    if grouped or stem.lower() in _PLAIN:
+def _run(grouped: bool, place: str, name: _Name, argument: str) -> str:
+    """What groups a file without a job with others into one run; see the module's description."""
+    if grouped or name.lower in _PLAIN:
         return place or argument
-    return f"{place}/{stem}" if place else stem
+    return f"{place}/{name.stem}" if place else name.stem
 
 
-def _by_rules(levels: Sequence[str], name: str, clusters: frozenset[str]) -> _Said:
+# Files of a directory share its levels, and ranks of all jobs their names: each is matched once.
+_remembered = functools.lru_cache(4096)
+
+
+@_remembered
+def _name(whole: str) -> _Name:
+    """The name of a file, taken apart."""
+    name = stem = _CODEC.sub("", whole)
+    while (shorter := _SUFFIX.sub("", stem)) not in (stem, ""):
+        stem = shorter
+    document = _DOCUMENT.fullmatch(name) is not None
+    return _Name(name, stem, stem.lower(), document, _OUTS.search(name) is not None)
+
+
+def _by_rules(levels: tuple[str, ...], name: _Name, clusters: frozenset[str]) -> _Said:
     cluster = {"cluster": levels[0]} if levels and levels[0] in clusters else {}
-    found, rest, below, announced = _from_levels(levels[1:] if cluster else levels)
-    found = cluster | found
-    if _DOCUMENT.fullmatch(name):
-        return _Said(found, "other", rest)
-    found = _from_name(name, announced) | found
-    stem = _stem(name).lower()
+    said, rest, below, announced = _from_levels(levels[1:] if cluster else levels)
+    found = {**cluster, **said}
+    if name.document:
+        return _Said(found, "other", rest, name)
+    found = {**_from_name(name, announced), **found}
+    stem = name.lower
     if stem in _CONTAINERS:
         found.setdefault("attempt", _CONTAINERS[stem])
         if rest and not _EXPLICIT_JOB.fullmatch(rest[-1]):
             rest = rest[:-1]  # the container's own directory
     elif "pod" in found and re.fullmatch(_DIGITS, stem):
         found.setdefault("attempt", stem)
-    own = _OUTS.search(name) and stem not in _PLAIN  # a scheduler's file: a job, but which?
+    own = name.outs and stem not in _PLAIN  # a scheduler's file: a job, but which?
     if own and found.get("job") in rest[1:]:
         found = {"cluster": rest[0]} | found  # <cluster>/7/slurm-7.out
     if rest and "job" not in found and not (own and found.keys().isdisjoint(_GROUPING)):
@@ -332,10 +353,13 @@ def _by_rules(levels: Sequence[str], name: str, clusters: frozenset[str]) -> _Sa
         if trusted and _WEAK_HOST.fullmatch(stem) and len(rest) > 2 - ("cluster" in found):
             found.pop("host", None)  # a pod or pdsh number: the directory names the machine
         found = _by_place(rest, found, below, trusted) | found
-    return _Said(found, _kind(name, found), rest)
+    return _Said(found, _kind(name, found), rest, name)
 
 
-def _from_levels(levels: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...], bool, str]:
+@_remembered
+def _from_levels(
+    levels: tuple[str, ...],
+) -> tuple[Mapping[str, str], tuple[str, ...], bool, str]:
     """(what directories say, the rest of them, whether a host or attempt stands below the rest,
     what the last one announces)."""
     found: dict[str, str] = {}
@@ -357,20 +381,20 @@ def _from_levels(levels: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]
     return found, tuple(rest), below, announced
 
 
-def _from_name(name: str, announced: str) -> dict[str, str]:
+@_remembered
+def _from_name(name: _Name, announced: str) -> Mapping[str, str]:
     """What the name of a file says."""
-    stem = _stem(name)
-    outs = bool(_OUTS.search(name))
+    stem = name.stem
     if match := _POD_FILE.fullmatch(stem):
         return _groups(match) | {"pod": stem}
     if match := _SYSTEM.fullmatch(stem):
         host = match["before"] or match["after"]
         return {"host": host} if host else {}
-    if match := _BATCH.fullmatch(name):
+    if match := _BATCH.fullmatch(name.name):
         return _groups(match)
     found: dict[str, str] = {}
     for pattern, only_outs in _NAMES:
-        if (outs or not only_outs) and (match := pattern.fullmatch(stem)):
+        if (name.outs or not only_outs) and (match := pattern.fullmatch(stem)):
             found = _groups(match) | found
     if announced == "host" and re.fullmatch(_ANY_HOST, stem, re.IGNORECASE):
         found.setdefault("host", stem)
@@ -400,36 +424,33 @@ def _by_place(
     return {"cluster": rest[0], "job": rest[job]} | host
 
 
-def _kind(name: str, found: dict[str, str]) -> str:
-    """The kind of a log by its name and by what its path said."""
-    stem = _stem(name).lower()
+@_remembered
+def _own_kind(stem: str) -> str | None:
+    """The kind of a log that its name tells wherever it stands."""
     if match := _SYSTEM.fullmatch(stem):
         return "dmesg" if match["dmesg"] else "syslog"
-    for pattern, kind in _KINDS:
-        if pattern.fullmatch(stem):
-            return kind
-    outs = bool(_OUTS.search(name))
+    return next((kind for pattern, kind in _KINDS if pattern.fullmatch(stem)), None)
+
+
+def _kind(name: _Name, found: dict[str, str]) -> str:
+    """The kind of a log by its name and by what its path said."""
+    stem, outs = name.lower, name.outs
+    if kind := _own_kind(stem):
+        return kind
     if "pod" in found or stem in _CONTAINERS:
         return "k8s_pod"
     if "rank" in found or "local" in found:
         return "rank_stdout"
-    if re.match(rf"slurm{_END}", stem) or (outs and found.get("job", "/") in stem):
+    if _SLURM.match(stem) or (outs and found.get("job", "/") in stem):
         return "slurm_out"
-    if outs or stem in _TRAIN or (name.endswith(".log") and not found.keys().isdisjoint(_GROUPING)):
+    grouped = not found.keys().isdisjoint(_GROUPING)
+    if outs or stem in _TRAIN or (grouped and name.name.endswith(".log")):
         return "train_stdout"
     return "other"
 
 
 def _groups(match: re.Match[str]) -> dict[str, str]:
     return {key: value for key, value in match.groupdict().items() if value}
-
-
-@functools.lru_cache(4096)
-def _stem(name: str) -> str:
-    """The name without the suffixes of rotation and logs."""
-    while (shorter := _SUFFIX.sub("", name)) not in (name, ""):
-        name = shorter
-    return name
 
 
 def _short(host: str) -> str:
@@ -607,55 +628,62 @@ def _sources(
         named = True  # a link that was named is followed
         while stack:
             location, below = stack.pop()
-            source = Source(here.prefix + unmarked(below), location, None, None, here)
             try:
-                found = _look(source, () if named else roots)
+                info = _look(location, () if named else roots)
                 named = False
-                if isinstance(found, Source):
-                    yield found
-                elif found in entered:
-                    yield _skipped(source, "a directory that is read under another name")
-                else:
-                    entered.add(found)
-                    stack += [
-                        (os.path.join(location, name), os.path.join(below, name))
-                        for name in sorted(os.listdir(location), reverse=True)
-                        if name not in _LEFT_OUT
-                    ]
+                if not stat.S_ISDIR(info.st_mode):
+                    path = here.prefix + unmarked(below)
+                    yield Source(path, location, info.st_size, info.st_mtime_ns // 1000, here)
+                    continue
+                if (identity := (info.st_dev, info.st_ino)) in entered:
+                    raise _NotReadError("a directory that is read under another name")
+                entered.add(identity)
+                stack += [
+                    (os.path.join(location, name), os.path.join(below, name))
+                    for name in sorted(os.listdir(location), reverse=True)
+                    if name not in _LEFT_OUT
+                ]
+            except _NotReadError as reason:
+                path = here.prefix + unmarked(below)
+                yield Source(path, location, None, None, here, "skipped", f"{path}: {reason}")
             except OSError as error:
-                yield replace(source, status="failed", problem=unreadable(source.path, error))
+                path = here.prefix + unmarked(below)
+                lost = unreadable(path, error)
+                yield Source(path, location, None, None, here, "failed", lost)
 
 
-def _look(source: Source, roots: Sequence[str]) -> Source | tuple[int, int]:
-    """The source with size and time, or with what it is instead; a directory's identity."""
-    info = os.lstat(source.location)
-    real = source.location
+class _NotReadError(Exception):
+    """What a path is instead of a file or directory to read."""
+
+
+def _look(location: str, roots: Sequence[str]) -> os.stat_result:
+    """What a file or directory is. Raises OSError, _NotReadError."""
+    info = os.lstat(location)
+    real = location
     if stat.S_ISLNK(info.st_mode):
         try:
-            real = os.path.realpath(source.location, strict=True)
+            real = os.path.realpath(location, strict=True)
         except FileNotFoundError:
-            return _skipped(source, "a link to what is not there: restore it or leave the link out")
+            raise _NotReadError(
+                "a link to what is not there: restore it or leave the link out"
+            ) from None
         if _within(real, roots):
-            return _skipped(source, f"a link to {storable(real)}, which is read where it lies")
+            raise _NotReadError(f"a link to {storable(real)}, which is read where it lies")
         if any(_within(root, (real,)) for root in roots):
-            return _skipped(source, f"a link up to {storable(real)}: name what to read there")
-        info = os.stat(source.location)
+            raise _NotReadError(f"a link up to {storable(real)}: name what to read there")
+        info = os.stat(location)
     if stat.S_ISDIR(info.st_mode):
-        return info.st_dev, info.st_ino
+        return info
     if real.startswith(_NOT_FILES):
-        return _skipped(source, "not a file on disk: copy what it holds to one")
+        raise _NotReadError("not a file on disk: copy what it holds to one")
     if not stat.S_ISREG(info.st_mode):
-        return _skipped(source, f"{_what(info.st_mode)}, not a file: pipe what it gives to `-`")
-    return replace(source, size=info.st_size, mtime_us=info.st_mtime_ns // 1000)
+        raise _NotReadError(f"{_what(info.st_mode)}, not a file: pipe what it gives to `-`")
+    return info
 
 
 def _what(mode: int) -> str:
     names = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
     return names.get(stat.S_IFMT(mode), "a device")
-
-
-def _skipped(source: Source, reason: str) -> Source:
-    return replace(source, status="skipped", problem=f"{source.path}: {reason}")
 
 
 def unreadable(path: str, error: OSError) -> str:

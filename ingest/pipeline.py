@@ -8,36 +8,37 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import importlib.metadata
 import itertools
 import os
 import shutil
-import tempfile
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
-from ingest import blocks, executors, files, headers, records, schema
+from ingest import blocks, files, headers, records, schema
 from ingest.files import LogFile, Source
 from ingest.records import Options, Rules
-from ingest.store import Batches, Identity, Known, Rows, Store, StoreError
+from ingest.rows import Batches, FileRow, Rows, StoreError
 from matcher import engine
 from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
 
-# A transaction takes about this much: 256 files of 50 KB cost 0.18 ms each, one alone 3.2 ms.
-TRANSACTION_FILES, TRANSACTION_ROWS, TRANSACTION_SECONDS = 256, 200_000, 2.0
-JOB_BYTES, JOB_FILES = 64 << 20, 50  # a task is worth its overhead from about here
+if TYPE_CHECKING:
+    from ingest.store import Store
+
+# A transaction takes about this much. One costs 10 ms, which 256 files would feel.
+TRANSACTION_FILES, TRANSACTION_BYTES, TRANSACTION_SECONDS = 4_096, 32 << 20, 2.0
+JOB_BYTES, JOB_FILES = 64 << 20, 256  # either takes a worker about 80 ms
 BATCH_ROWS = 16_384
-SPOOL_BATCHES = 4  # more batches of one job than this go through a file, not a pipe
+# What a job makes beyond this goes through a file: many jobs may wait for the one that writes.
+SPOOL_BYTES = 1 << 20
 
 
 class UsageError(Exception):
@@ -146,11 +147,13 @@ CONFIG_NAME = "firstfault.toml"
 
 def _zones(path: Path) -> dict[str, str | None]:
     """Clusters that a firstfault.toml names, with their zones; none without such a file."""
+    if not path.exists():
+        return {}
+    import tomllib
+
     try:
         clusters = tomllib.loads(path.read_text()).get("clusters", {})
         zones: dict[str, str | None] = {name: entry.get("tz") for name, entry in clusters.items()}
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
             f'{path}: {error}: it holds tables [clusters.NAME] with tz = "Europe/Paris"'
@@ -215,12 +218,15 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     Raises StoreError, UsageError, CatalogueError; what is wrong with a file goes into its row.
     """
+    import tempfile  # slow to load, and not needed by workers
+
     progress = progress or Progress()
     started = time.monotonic()
-    catalogue = load(*plan.catalogues)
-    engine.Engine(catalogue, engine.cache_directory())  # compiled once, here; workers load it
+    cache = engine.cache_directory()
+    catalogue = load(*plan.catalogues, cache=cache)
+    scanner = engine.Engine(catalogue, cache)  # compiled once, here; workers load it
     digest = plan.digest(catalogue)
-    known, archives = store.known(), store.archives()
+    known, archives = store.known(digest), store.archives()
     arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
     scan_id = store.begin(_version(), engine.version(), catalogue, arguments)
     tally = dict.fromkeys(Summary._fields, 0)
@@ -228,15 +234,16 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
-            now = Identity(source.size, source.mtime_us, digest)
-            before = known.get((source.cluster, source.path))
-            same = before is not None and before.identity == now
+            file_id = identity(files.log_file(source))
+            before = known.get(file_id)
+            same = before == (source.size, source.mtime_us, True)
             if same and not plan.rescan and source.location != files.STDIN:
                 tally["unchanged"] += 1
             elif not _too_old(source, plan):
                 sizes["total"] += source.size or 0
-                _refuse_other(source, before)
-                if (file_id := identity(files.log_file(source))) in archives:
+                if before is not None and before[:2] != (source.size, source.mtime_us):
+                    _refuse_other(source, store.location(file_id))
+                if file_id in archives:
                     store.forget(file_id)
                 yield source
 
@@ -247,7 +254,7 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     )
     try:
         with _Writer(store, scan_id) as writer:
-            for job, rows in _results(plan, catalogue, digest, spool, fresh()):
+            for job, rows in _results(plan, scanner, digest, spool, fresh()):
                 writer.add(rows)
                 for row in rows.files:
                     _count(tally, row)
@@ -260,38 +267,36 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     return Summary(**tally, seconds=time.monotonic() - started)
 
 
-def _refuse_other(source: Source, before: Known | None) -> None:
+def _refuse_other(source: Source, before: str | None) -> None:
     """Raise UsageError where another file, still there, is stored under this file's path.
 
     Its rows would be replaced by those of a file that has nothing to do with it. A tree that has
     moved is no such case: where it was, nothing is left.
     """
-    if (
-        before is not None
-        and before.location not in (None, files.storable(source.location), files.STDIN)
-        and Path(before.location or "").exists()
-        and before.identity[:2] != (source.size, source.mtime_us)
-    ):
+    here = (None, files.storable(source.location), files.STDIN)
+    if before not in here and Path(before or "").exists():
         raise UsageError(
-            f"{source.location}: the database has {before.location} under the same path "
+            f"{source.location}: the database has {before} under the same path "
             f"'{source.path}': ingest a directory above both, or tell them apart by --cluster"
         )
 
 
 def results(plan: Plan) -> Iterator[Rows]:
     """The rows of each source of the plan, read in this process; nothing is stored."""
-    catalogue = load(*plan.catalogues)
-    _prepare(plan, catalogue, plan.digest(catalogue), None)
+    catalogue = load(*plan.catalogues, cache=engine.cache_directory())
+    scanner = engine.Engine(catalogue, engine.cache_directory())
+    _prepare(plan, scanner, plan.digest(catalogue), None)
     for source in plan.sources():
         yield _read([source])
 
 
-def _count(tally: dict[str, Any], row: dict[str, Any]) -> None:
-    tally["files"] += row["kind"] != "archive"
-    tally[row["status"]] += row["kind"] != "archive" or row["status"] != "ok"
-    tally["bytes"] += row["raw_bytes"] or 0
-    for key in ("lines", "events", "masked"):
-        tally[key] += row[key] or 0
+def _count(tally: dict[str, Any], row: FileRow) -> None:
+    tally["files"] += row.kind != "archive"
+    tally[row.status] += row.kind != "archive" or row.status != "ok"
+    tally["bytes"] += row.raw_bytes or 0
+    tally["lines"] += row.lines or 0
+    tally["events"] += row.events
+    tally["masked"] += row.masked or 0
 
 
 def _too_old(source: Source, plan: Plan) -> bool:
@@ -321,10 +326,10 @@ class _Writer:
     def add(self, rows: Rows) -> None:
         self._waiting.append(rows)
         self._files += len(rows.files)
-        self._rows += sum(batch.num_rows for batch in rows.events.batches)
+        self._bytes += rows.events.held_bytes + rows.evidence.held_bytes
         if (
             self._files >= TRANSACTION_FILES
-            or self._rows >= TRANSACTION_ROWS
+            or self._bytes >= TRANSACTION_BYTES
             or time.monotonic() - self._since > TRANSACTION_SECONDS
         ):
             self.flush()
@@ -332,11 +337,14 @@ class _Writer:
     def flush(self) -> None:
         if self._waiting:
             self._store.write(self._waiting, self._scan_id)
+            for rows in self._waiting:
+                rows.events.drop()
+                rows.evidence.drop()
         self._clear()
 
     def _clear(self) -> None:
         self._waiting: list[Rows] = []
-        self._files = self._rows = 0
+        self._files = self._bytes = 0
         self._since = time.monotonic()
 
 
@@ -344,18 +352,20 @@ class _Writer:
 
 
 def _results(
-    plan: Plan, catalogue: Catalogue, digest: str, spool: str, sources: Iterable[Source]
+    plan: Plan, scanner: engine.Engine, digest: str, spool: str, sources: Iterable[Source]
 ) -> Iterator[tuple[list[Source], Rows]]:
     """Each job with its rows; in this process where one worker or one job is all there is."""
-    arguments = (plan, catalogue, digest, spool)
     jobs = _jobs(sources)
     first = list(itertools.islice(jobs, 2))
     if plan.workers == 1 or len(first) < 2:
-        _prepare(*arguments)
+        _prepare(plan, scanner, digest, spool)
         for job in itertools.chain(first, jobs):
             yield job, _read(job)
         return
+    from ingest import executors
+
     jobs = itertools.chain(first, jobs)
+    arguments = (plan, scanner.catalogue.for_workers(), digest, spool)
     pool = executors.local(plan.workers, _start_worker, arguments)
     for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
         if isinstance(done, executors.WorkerDied):
@@ -396,21 +406,21 @@ class _Worker(NamedTuple):
 _worker: _Worker | None = None
 
 
-def _start_worker(*arguments: Any) -> None:
+def _start_worker(plan: Plan, catalogue: Catalogue, digest: str, spool: str) -> None:
     """Initializer of a worker process."""
-    _prepare(*arguments)
+    _prepare(plan, engine.Engine(catalogue, engine.cache_directory()), digest, spool)
     # Rows are many, short-lived and in no cycles: collecting costs a quarter of a storm's time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
 
-def _prepare(plan: Plan, catalogue: Catalogue, digest: str, spool: str | None) -> None:
-    """Make this process ready to read: load the compiled catalogue, compile the rest."""
+def _prepare(plan: Plan, scanner: engine.Engine, digest: str, spool: str | None) -> None:
+    """Make this process ready to read."""
     global _worker
     cache = engine.cache_directory()
     _worker = _Worker(
-        scanner=engine.Engine(catalogue, cache),
-        rules=Rules(catalogue, plan.options),
+        scanner=scanner,
+        rules=Rules(scanner.catalogue, plan.options),
         masker=Masker(plan.mask, cache),
         survey=engine.PatternSet([headers.RANK_TAG], cache=cache),
         plan=plan,
@@ -440,7 +450,7 @@ def _read_file(
     source: Source,
     file: LogFile,
     reader: blocks.Reader | None,
-) -> dict[str, Any]:
+) -> FileRow:
     """Read one file into `gathered`; its `files` row."""
     started = time.monotonic()
     file_id = identity(file)
@@ -474,38 +484,37 @@ def _read_file(
             status, error = "truncated", reader.stats.truncated
     stats = reader.stats if reader is not None else blocks.Stats()
     labels = file.labels
-    return {
-        "file_id": file_id,
-        "path": file.path,
-        "location": files.storable(file.source),
-        "cluster": labels.cluster,
-        "run": labels.run,
-        "job": labels.job,
-        "attempt": labels.attempt,
-        "host": labels.host,
-        "rank": labels.rank,
-        "kind": file.kind,
-        "codec": stats.codec,
-        "size_bytes": file.size,
-        "raw_bytes": stats.raw_bytes,
-        "lines": stats.lines,
-        "events": recorder.matches,
-        "first_ts": recorder.first_ts,
-        "last_ts": recorder.last_ts,
-        "mtime": file.mtime_us,
-        "ts_lines": survey.scaled(survey.stamped, stats.lines),
-        "rank_lines": survey.scaled(survey.ranked, stats.lines),
-        "cut_lines": stats.cut_lines,
-        "replaced_bytes": recorder.losses.replaced_bytes,
-        "masked": recorder.losses.masked,
-        "sha256_head": stats.sha256_head,
-        "archive_id": identity(files.log_file(source)) if file.member is not None else None,
-        "copy_of": None,
-        "status": status,
-        "error": error,
-        "seconds": time.monotonic() - started,
-        "catalogue_digest": worker.digest,
-    }
+    return FileRow(
+        file_id=file_id,
+        path=file.path,
+        location=files.storable(file.source),
+        cluster=labels.cluster,
+        run=labels.run,
+        job=labels.job,
+        attempt=labels.attempt,
+        host=labels.host,
+        rank=labels.rank,
+        kind=file.kind,
+        codec=stats.codec,
+        size_bytes=file.size,
+        raw_bytes=stats.raw_bytes,
+        lines=stats.lines,
+        events=recorder.matches,
+        first_ts=recorder.first_ts,
+        last_ts=recorder.last_ts,
+        mtime=file.mtime_us,
+        ts_lines=survey.scaled(survey.stamped, stats.lines),
+        rank_lines=survey.scaled(survey.ranked, stats.lines),
+        cut_lines=stats.cut_lines,
+        replaced_bytes=recorder.losses.replaced_bytes,
+        masked=recorder.losses.masked,
+        sha256_head=stats.sha256_head,
+        archive_id=identity(files.log_file(source)) if file.member is not None else None,
+        status=status,
+        error=error,
+        seconds=time.monotonic() - started,
+        catalogue_digest=worker.digest,
+    )
 
 
 def identity(file: LogFile) -> int:
@@ -514,11 +523,11 @@ def identity(file: LogFile) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
 
 
-def _lost(source: Source, digest: str) -> dict[str, Any]:
+def _lost(source: Source, digest: str) -> FileRow:
     """The row of a file whose worker was killed while it read this file alone."""
-    row: dict[str, Any] = dict.fromkeys(schema.FILES.schema.names)
     file = files.log_file(source)
-    row |= {
+    unknown: dict[str, Any] = dict.fromkeys(FileRow._fields)
+    known = {
         "file_id": identity(file),
         "path": file.path,
         "location": files.storable(file.source),
@@ -532,7 +541,7 @@ def _lost(source: Source, digest: str) -> dict[str, Any]:
         "the file with `firstfault scan`",
         "catalogue_digest": digest,
     }
-    return row
+    return FileRow(**unknown | known)
 
 
 class _Gathered:
@@ -555,7 +564,7 @@ class _Gathered:
         if max(len(self._rows), len(self._lines)) >= BATCH_ROWS:
             self._pack()
 
-    def finish(self, rows: list[dict[str, Any]]) -> Rows:
+    def finish(self, rows: Sequence[FileRow]) -> Rows:
         """All of it, with the `files` rows."""
         self._pack()
         return Rows(rows, self._events.finish(), self._evidence.finish())
@@ -575,12 +584,14 @@ class _Spool:
         self._path = path
         self._schema = shape
         self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0  # of those batches
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keep the batch; raises StoreError where the spool cannot be written."""
         self._batches.append(batch)
-        if self._path is None or len(self._batches) < SPOOL_BATCHES:
+        self._bytes += batch.nbytes
+        if self._path is None or self._bytes < SPOOL_BYTES:
             return
         try:
             if self._writer is None:
@@ -592,7 +603,7 @@ class _Spool:
                 f"{self._path}: cannot be written ({error.strerror or error}): "
                 "free some space there and run the same command again"
             ) from error
-        self._batches = []
+        self._batches, self._bytes = [], 0
 
     def finish(self) -> Batches:
         """All batches; the file is closed."""
@@ -649,4 +660,6 @@ class _Survey:
 
 
 def _version() -> str:
+    import importlib.metadata  # slow to load, and not needed by workers
+
     return importlib.metadata.version("firstfault")

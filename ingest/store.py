@@ -8,61 +8,57 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import json
+import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest import schema
+from ingest.rows import Rows, StoreError
 from matcher.catalogue import Catalogue
 
-
-class StoreError(Exception):
-    """The database cannot be used; the message names it and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Rows of one table: many in an Arrow stream file, the last of them or few in memory."""
-
-    batches: Sequence[pa.RecordBatch] = ()
-    spool: str | None = None
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches one by one, those of the file first."""
-        if self.spool:
-            with pa.OSFile(self.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
-                yield from reader
-        yield from self.batches
+# The database's buffers: beyond this it writes what a transaction holds to its file at once.
+MEMORY_BYTES = 192 << 20
+THREADS = 4  # each has buffers of its own, and the cores are the workers'
+_NONE = int(np.iinfo(np.int64).min)
 
 
-class Rows(NamedTuple):
-    """All rows of some files."""
-
-    files: list[dict[str, Any]]
-    events: Batches = Batches()
-    evidence: Batches = Batches()
-
-
-class Identity(NamedTuple):
-    """What tells whether a file must be read again."""
+class Version(NamedTuple):
+    """A file as the database has it; `current` says by this catalogue and these options."""
 
     size_bytes: int | None
     mtime_us: int | None
-    digest: str
+    current: bool
 
 
-class Known(NamedTuple):
-    """A file that the database has: its identity when it was read, and from where."""
+class Known:
+    """The files that a database has, in 25 bytes each: there may be ten millions of them."""
 
-    identity: Identity
-    location: str | None
+    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        self._ids, self._sizes, self._times = columns["id"], columns["size"], columns["time"]
+        self._current = columns["current"]
+
+    def get(self, file_id: int) -> Version | None:
+        """What the database has of this file."""
+        place = int(np.searchsorted(self._ids, np.uint64(file_id))) if len(self._ids) else 0
+        if place == len(self._ids) or self._ids[place] != file_id:
+            return None
+        size, time = int(self._sizes[place]), int(self._times[place])
+        return Version(
+            None if size == _NONE else size,
+            None if time == _NONE else time,
+            bool(self._current[place]),
+        )
 
 
 class Store:
@@ -106,6 +102,9 @@ class Store:
     def _prepare(self, views: str) -> None:
         con = self._connection
         con.execute("SET TimeZone = 'UTC'")
+        if self.path is not None:
+            con.execute(f"SET memory_limit = '{MEMORY_BYTES}B'")
+            con.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")
         con.execute("CREATE TABLE IF NOT EXISTS firstfault (schema_version INTEGER)")
         found = con.execute("SELECT max(schema_version) FROM firstfault").fetchone()
         version = found[0] if found else None
@@ -116,22 +115,39 @@ class Store:
                 f"{self.path}: schema version {version}, this firstfault writes {schema.VERSION}: "
                 "use the firstfault that wrote it, or ingest into a new --db"
             )
+        # Views are checked against all that they read, which takes longer than a small file.
+        stale = not self._has_views(views)
         con.execute("BEGIN")
         con.execute(schema.ddl())
-        if views:
+        if stale:
             con.execute(views)
         con.execute("COMMIT")
 
-    def known(self) -> dict[tuple[str | None, str], Known]:
-        """The files that the database has, by (cluster, path); failed ones are to be read again."""
-        rows = self._connection.execute(
-            "SELECT cluster, path, location, size_bytes, epoch_us(mtime), "
-            "CASE WHEN status <> 'failed' THEN catalogue_digest END FROM files"
-        ).fetchall()
-        return {
-            (cluster, path): Known(Identity(*rest), location)
-            for cluster, path, location, *rest in rows
-        }
+    def _has_views(self, views: str) -> bool:
+        """Whether the database has these very views: their digest is one of them."""
+        try:
+            found = self._connection.execute("SELECT views_digest()").fetchone()
+        except duckdb.Error:
+            return not views
+        return not views or (found is not None and f"'{found[0]}'" in views)
+
+    def known(self, digest: str) -> Known:
+        """The files that the database has; failed ones are to be read again."""
+        return Known(
+            self._connection.execute(
+                "SELECT file_id AS id, coalesce(size_bytes, $1) AS size, "
+                "coalesce(epoch_us(mtime), $1) AS time, "
+                "coalesce(status <> 'failed' AND catalogue_digest = $2, false) AS current "
+                "FROM files ORDER BY file_id",
+                [_NONE, digest],
+            ).fetchnumpy()
+        )
+
+    def location(self, file_id: int) -> str | None:
+        """Where a file was read from; None of one that the database has not."""
+        query = "SELECT location FROM files WHERE file_id = ?"
+        row = self._connection.execute(query, [file_id]).fetchone()
+        return None if row is None else row[0]
 
     def begin(
         self, version: str, engine: str, catalogue: Catalogue, arguments: Mapping[str, Any]
@@ -139,9 +155,11 @@ class Store:
         """Start a scan: write the catalogue and an unfinished `scans` row; its scan_id."""
         con = self._connection
         con.execute("BEGIN")
-        self._write_catalogue(catalogue)
-        row = con.execute("SELECT coalesce(max(scan_id), 0) + 1 FROM scans").fetchone()
-        scan_id = int(row[0]) if row else 1
+        query = "SELECT max(scan_id), arg_max(catalogue_digest, scan_id) FROM scans"
+        last, digest = con.execute(query).fetchone() or (None, None)
+        if digest != catalogue.digest:
+            self._write_catalogue(catalogue)
+        scan_id = (last or 0) + 1
         con.execute(
             "INSERT INTO scans BY NAME SELECT ?::UBIGINT AS scan_id, ?::TIMESTAMP AS started_at, "
             "? AS tool_version, ? AS catalogue_digest, ? AS arguments, ? AS engine",
@@ -163,26 +181,27 @@ class Store:
         Raises StoreError, with nothing of these files changed, where the disk or database fails.
         """
         con = self._connection
-        rows = [row | {"scan_id": scan_id} for result in results for row in result.files]
-        files = pa.Table.from_pylist(rows, schema=schema.FILES.schema)
+        files = _table(
+            schema.FILES,
+            [row for result in results for row in result.files],
+            # Whether it is a copy is told when all are there.
+            {"scan_id": lambda _: scan_id, "copy_of": lambda _: None},
+        )
         try:
             con.execute("BEGIN")
             con.register("new_files", files)
-            for table in ("events", "evidence", "files"):
+            # Looked up first: a DELETE reads all of a table, and a new file has nothing in it.
+            for table in ("events", "evidence", "files") if self._has_any("new_files") else ():
                 con.execute(
                     f"DELETE FROM {table} WHERE file_id IN (SELECT file_id FROM new_files)"  # noqa: S608
                 )
-            self._insert("files", files)
+            self._insert(schema.FILES, files.to_reader())
             for shape, parts in (
                 (schema.EVIDENCE, [result.evidence for result in results]),
                 (schema.EVENTS, [result.events for result in results]),
             ):
-                # Small ones together, for an INSERT has its price; spooled ones a batch at a time.
-                small = [batch for part in parts if not part.spool for batch in part.batches]
-                self._insert(shape.name, pa.Table.from_batches(small, schema=shape.schema))
-                for part in parts:
-                    for batch in part if part.spool else ():
-                        self._insert(shape.name, pa.Table.from_batches([batch]))
+                batches = itertools.chain.from_iterable(parts)
+                self._insert(shape, pa.RecordBatchReader.from_batches(shape.schema, batches))
             con.execute("COMMIT")
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             with contextlib.suppress(duckdb.Error):
@@ -190,6 +209,11 @@ class Store:
             raise StoreError(_reason(self.path, error)) from error
         finally:
             con.unregister("new_files")
+
+    def _has_any(self, view: str) -> bool:
+        """Whether the database has rows of any file of this view."""
+        query = f"SELECT 1 FROM files SEMI JOIN {view} USING (file_id) LIMIT 1"  # noqa: S608
+        return self._connection.execute(query).fetchone() is not None
 
     def archives(self) -> set[int]:
         """file_ids of the archives whose members the database has."""
@@ -226,50 +250,48 @@ class Store:
         )
         con.execute("COMMIT")
 
-    def _insert(self, table: str, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._connection.register("new_rows", rows)
-            self._connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608
-            self._connection.unregister("new_rows")
+    def _insert(self, table: schema.Table, rows: pa.RecordBatchReader) -> None:
+        # A reader, for a table would stay in memory until the end of the transaction.
+        self._connection.register("new_rows", rows)
+        self._connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * FROM new_rows")  # noqa: S608
+        self._connection.unregister("new_rows")
 
     def _write_catalogue(self, catalogue: Catalogue) -> None:
-        failures = [
-            {
-                "failure": failure.id,
-                "refs": list(failure.references),
-                **{
-                    name: list(value)
-                    if isinstance(value := getattr(failure, name), tuple)
-                    else value
-                    for name in schema.FAILURES.schema.names
-                    if name not in ("failure", "refs")
+        tables: tuple[tuple[schema.Table, Sequence[Any], _Given], ...] = (
+            (
+                schema.FAILURES,
+                catalogue.failures,
+                {"failure": attrgetter("id"), "refs": attrgetter("references")},
+            ),
+            (
+                schema.SIGNATURES,
+                catalogue.signatures,
+                {
+                    "signature": attrgetter("id"),
+                    "pair_begin": lambda one: one.pair and one.pair.begin,
+                    "threshold_count": lambda one: one.threshold and one.threshold.count,
+                    "threshold_window_s": lambda one: one.threshold and one.threshold.window_s,
                 },
-            }
-            for failure in catalogue.failures
-        ]
-        signatures = [
-            {
-                "signature": s.id,
-                "failure": s.failure,
-                "role": s.role,
-                "why": s.why,
-                "pattern": s.pattern,
-                "pair_begin": s.pair.begin if s.pair else None,
-                "points_to": s.points_to,
-                "dedupe_s": s.dedupe_s,
-                "threshold_count": s.threshold.count if s.threshold else None,
-                "threshold_window_s": s.threshold.window_s if s.threshold else None,
-            }
-            for s in catalogue.signatures
-        ]
-        edges = [edge._asdict() for edge in catalogue.precedence]
-        for table, rows in (
-            (schema.FAILURES, failures),
-            (schema.SIGNATURES, signatures),
-            (schema.PRECEDENCE, edges),
-        ):
-            self._connection.execute(f"DELETE FROM {table.name}")  # noqa: S608
-            self._insert(table.name, pa.Table.from_pylist(rows, schema=table.schema))
+            ),
+            (schema.PRECEDENCE, catalogue.precedence, {}),
+        )
+        for shape, things, given in tables:
+            self._connection.execute(f"DELETE FROM {shape.name}")  # noqa: S608
+            self._insert(shape, _table(shape, things, given).to_reader())
+
+
+_Given = Mapping[str, Callable[[Any], Any]]
+
+
+def _table(shape: schema.Table, things: Sequence[Any], given: _Given) -> pa.Table:
+    """A row a thing: what is `given` of it, else its attribute of the column's name."""
+    return pa.Table.from_pydict(
+        {
+            name: list(map(given.get(name) or attrgetter(name), things))
+            for name in shape.schema.names
+        },
+        schema=shape.schema,
+    )
 
 
 # Head, size and lines tell content apart well enough to flag a copy; the first path is the

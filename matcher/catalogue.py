@@ -7,16 +7,16 @@ the shape of those files and nothing of Hyperscan: listing and completion stay f
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.resources import files
+from dataclasses import astuple, dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from matcher.cache import keep, place_of, recall
 
 ROLES = ("cause", "collateral", "confirmation", "context", "progress", "teardown")
 SEVERITIES = ("critical", "high", "medium", "low", "info")
@@ -29,7 +29,7 @@ STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
 BASES = ("source", "log", "inference")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
 
-BUILT_IN = Path(str(files("matcher") / "failures"))
+BUILT_IN = Path(__file__).parent / "failures"
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -163,6 +163,13 @@ class Catalogue:
     failures: tuple[Failure, ...]
     precedence: tuple[Edge, ...] = ()
     path_classes: tuple[PathClass, ...] = ()
+    # SHA-256 of the content (16 hex digits); where the files lie does not matter.
+    digest: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            content = _packed(self, sources=False).encode()
+            object.__setattr__(self, "digest", hashlib.sha256(content).hexdigest()[:16])
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
@@ -174,16 +181,74 @@ class Catalogue:
         """Failures by id."""
         return {failure.id: failure for failure in self.failures}
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the parsed content (16 hex digits); where the files lie does not matter."""
-        content = [asdict(failure) for failure in self.failures]
-        for entry in content:
-            entry.pop("source")
-            for signature in entry["signatures"]:
-                signature.pop("source")
-        payload = json.dumps([content, self.precedence, self.path_classes], sort_keys=True)
-        return hashlib.sha256(payload.encode()).hexdigest()[:16]
+    def for_workers(self) -> Catalogue:
+        """What finding and recording take, under the same digest: a third of the bytes to send."""
+        return replace(
+            self,
+            failures=tuple(
+                Failure(
+                    id=failure.id,
+                    title="",
+                    component=failure.component,
+                    category=failure.category,
+                    severity=failure.severity,
+                    mechanism="",
+                    confirm=(),
+                    fix=(),
+                    signatures=tuple(
+                        replace(signature, match=(), no_match=(), why="")
+                        for signature in failure.signatures
+                    ),
+                    source=failure.source,
+                )
+                for failure in self.failures
+            ),
+            precedence=(),
+        )
+
+
+# -- as plain lists, for the digest and the cache -------------------------------------------------
+
+_FIELDS = {shape: tuple(one.name for one in fields(shape)) for shape in (Failure, Signature)}
+_SIGNATURES = _FIELDS[Failure].index("signatures")
+_TABLES = tuple(
+    (_FIELDS[Signature].index(name), shape)
+    for name, shape in (("lag", Lag), ("pair", Pair), ("threshold", Threshold))
+)
+
+
+def _packed(catalogue: Catalogue, *, sources: bool) -> str:
+    """The catalogue as JSON: values in the order of the fields, `source` last, tuples as lists."""
+    stop = None if sources else -1
+    of_failure = attrgetter(*_FIELDS[Failure][:stop])
+    of_signature = attrgetter(*_FIELDS[Signature][:stop])
+    entries = []
+    for failure in catalogue.failures:
+        entries.append(list(of_failure(failure)))
+        entries[-1][_SIGNATURES] = [of_signature(one) for one in failure.signatures]
+    content = [list(_FIELDS.values()), entries, catalogue.precedence, catalogue.path_classes]
+    return json.dumps(content, default=astuple)
+
+
+def _unpacked(packed: str | bytes, digest: str) -> Catalogue:
+    _, entries, edges, classes = json.loads(packed)
+    failures = []
+    for values in entries:
+        values[_SIGNATURES] = [_signature(one) for one in values[_SIGNATURES]]
+        failures.append(Failure(*map(_freeze, values)))
+    return Catalogue(
+        tuple(failures),
+        tuple(Edge(*edge) for edge in edges),
+        tuple(PathClass(*one) for one in classes),
+        digest,
+    )
+
+
+def _signature(values: list[Any]) -> Signature:
+    for place, shape in _TABLES:
+        if values[place] is not None:
+            values[place] = shape(*values[place])
+    return Signature(*map(_freeze, values))
 
 
 # Shape of the files: key -> (type, required). The type "strings" is a list of strings.
@@ -247,68 +312,111 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def load(*directories: Path) -> Catalogue:
+def load(*directories: Path, cache: Path | None = None) -> Catalogue:
     """The catalogue of these directories together; without any, the built-in one.
 
     Raises CatalogueError with every problem found in the shape of the files. Patterns are compiled
-    by the engine, examples are run by `matcher.check`.
+    by the engine, examples are run by `matcher.check`. In the directory `cache` sound catalogues
+    are kept, by all bytes of their files.
     """
     issues: list[Issue] = []
+    found = [_files(directory, issues) for directory in directories or (BUILT_IN,)]
+    place = None
+    if cache and not issues:
+        place = place_of(cache, ".json", __file__, _parts(found))
+        if kept := recall(place):
+            return _unpacked(kept[16:], kept[:16].decode())
     failures: list[Failure] = []
     edges: list[Edge] = []
     classes: list[PathClass] = []
-    for directory in directories or (BUILT_IN,):
-        entries = sorted(directory.glob("*.toml"))
-        if not entries:
-            issues.append(
-                Issue(
-                    str(directory),
-                    "",
-                    "no catalogue files",
-                    "name a directory that holds *.toml files with [[failure]] entries",
-                )
-            )
-        for path in entries:
-            failures += _read_failures(path, issues)
-        tables = directory.parent / "tables" if directory == BUILT_IN else directory / "tables"
-        edges += _read_edges(tables / "precedence.toml", issues)
-        classes += _read_path_classes(tables / "path_class.toml", issues)
+    for entries, tables in found:
+        for file in entries:
+            failures += _read_failures(file, issues)
+        for file in tables:
+            if file.name == _EDGES:
+                edges += _read_edges(file, issues)
+            else:
+                classes += _read_path_classes(file, issues)
     _check_references(failures, edges, issues)
     if issues:
         raise CatalogueError(issues)
-    return Catalogue(tuple(failures), tuple(edges), tuple(classes))
+    catalogue = Catalogue(tuple(failures), tuple(edges), tuple(classes))
+    if place:
+        keep(place, (catalogue.digest + _packed(catalogue, sources=True)).encode())
+    return catalogue
 
 
-def _read_toml(path: Path, issues: list[Issue]) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        issues.append(Issue(path.name, "", f"not valid TOML: {error}", "mend it at that place"))
-    except OSError as error:
+class _File(NamedTuple):
+    name: str
+    text: bytes
+
+
+_EDGES, _PATH_CLASSES = "precedence.toml", "path_class.toml"
+
+
+def _files(directory: Path, issues: list[Issue]) -> tuple[list[_File], list[_File]]:
+    """The files of entries and those of tables, as they are now."""
+    entries = sorted(directory.glob("*.toml"))
+    if not entries:
         issues.append(
-            Issue(path.name, "", f"cannot be read: {error.strerror}", "check the file's rights")
+            Issue(
+                str(directory),
+                "",
+                "no catalogue files",
+                "name a directory that holds *.toml files with [[failure]] entries",
+            )
         )
+    beside = directory.parent / "tables" if directory == BUILT_IN else directory / "tables"
+    tables = [place for name in (_EDGES, _PATH_CLASSES) if (place := beside / name).exists()]
+    read: tuple[list[_File], list[_File]] = [], []
+    for paths, files_ in zip((entries, tables), read, strict=True):
+        for path in paths:
+            try:
+                files_.append(_File(path.name, path.read_bytes()))
+            except OSError as error:
+                reason = f"cannot be read: {error.strerror}"
+                issues.append(Issue(path.name, "", reason, "check the file's rights"))
+    return read
+
+
+def _parts(found: Iterable[tuple[list[_File], list[_File]]]) -> Iterator[bytes]:
+    """All that a catalogue is made of, told apart by its place."""
+    for kinds in found:
+        for files_ in kinds:
+            yield len(files_).to_bytes(4, "big")
+            for file in files_:
+                yield file.name.encode(errors="surrogateescape")
+                yield file.text
+
+
+def _read_toml(file: _File, issues: list[Issue]) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(file.text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        issues.append(Issue(file.name, "", f"not valid TOML: {error}", "mend it at that place"))
     return {}
 
 
-def _read_failures(path: Path, issues: list[Issue]) -> Iterator[Failure]:
-    document = _read_toml(path, issues)
+def _read_failures(file: _File, issues: list[Issue]) -> Iterator[Failure]:
+    document = _read_toml(file, issues)
     for key in document.keys() - {"failure"}:
-        issues.append(Issue(path.name, "", f"unknown table '{key}'", "entries are [[failure]]"))
+        issues.append(Issue(file.name, "", f"unknown table '{key}'", "entries are [[failure]]"))
     entries = document.get("failure", [])
     if not isinstance(entries, list) or not all(isinstance(x, dict) for x in entries):
-        issues.append(Issue(path.name, "", "'failure' is not a list", "write [[failure]]"))
+        issues.append(Issue(file.name, "", "'failure' is not a list", "write [[failure]]"))
         return
     for number, entry in enumerate(entries, 1):
         name = entry.get("id") if isinstance(entry.get("id"), str) else f"entry {number}"
         before = len(issues)
-        _check_keys(entry, _FAILURE_KEYS, path.name, str(name), issues)
+        _check_keys(entry, _FAILURE_KEYS, file.name, str(name), issues)
         for child in entry.get("signature", []) if len(issues) == before else ():
             label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
-            _check_keys(child, _SIGNATURE_KEYS, path.name, str(label), issues)
-            _check_tables(child, path.name, str(label), issues)
+            _check_keys(child, _SIGNATURE_KEYS, file.name, str(label), issues)
+            _check_tables(child, file.name, str(label), issues)
         if len(issues) == before:
-            yield _failure(entry, path.name)
+            yield _failure(entry, file.name)
 
 
 def _check_keys(
@@ -319,7 +427,7 @@ def _check_keys(
     issues: list[Issue],
 ) -> None:
     for key in entry.keys() - keys.keys():
-        near = difflib.get_close_matches(key, keys, 1)
+        near = _near(key, keys)
         issues.append(
             Issue(
                 source,
@@ -365,7 +473,8 @@ def _check_tables(entry: Mapping[str, Any], source: str, name: str, issues: list
                 made = shape(**entry[key])
             except TypeError:
                 made = None
-            if made is None or (isinstance(made, Lag) and made.unit not in ("ms", "s")):
+            plain = all(isinstance(value, str | int | float) for value in entry[key].values())
+            if not made or not plain or (isinstance(made, Lag) and made.unit not in ("ms", "s")):
                 issues.append(Issue(source, name, f"'{key}' is {entry[key]!r}", f"like {example}"))
 
 
@@ -391,21 +500,20 @@ def _freeze(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _rows(path: Path, key: str, issues: list[Issue]) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        for row in _read_toml(path, issues).get(key, []):
-            yield row if isinstance(row, dict) else {}
+def _rows(file: _File, key: str, issues: list[Issue]) -> Iterator[dict[str, Any]]:
+    for row in _read_toml(file, issues).get(key, []):
+        yield row if isinstance(row, dict) else {}
 
 
-def _read_edges(path: Path, issues: list[Issue]) -> Iterator[Edge]:
-    for row in _rows(path, "edge", issues):
+def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
+    for row in _rows(file, "edge", issues):
         try:
             low, high = row["lag_s"]
             edge = Edge(row["cause"], row["effect"], row["scope"], low, high, row["basis"])
         except (KeyError, TypeError, ValueError):
             issues.append(
                 Issue(
-                    path.name,
+                    file.name,
                     str(row.get("cause", "")),
                     "incomplete edge",
                     "give cause, effect, scope, lag_s = [low, high], basis",
@@ -415,20 +523,20 @@ def _read_edges(path: Path, issues: list[Issue]) -> Iterator[Edge]:
         for value, closed in ((edge.scope, SCOPES), (edge.basis, BASES)):
             if value not in closed:
                 issues.append(
-                    Issue(path.name, edge.cause, f"{value!r} is unknown", f"one of {list(closed)}")
+                    Issue(file.name, edge.cause, f"{value!r} is unknown", f"one of {list(closed)}")
                 )
         yield edge
 
 
-def _read_path_classes(path: Path, issues: list[Issue]) -> Iterator[PathClass]:
-    for row in _rows(path, "path_class", issues):
+def _read_path_classes(file: _File, issues: list[Issue]) -> Iterator[PathClass]:
+    for row in _rows(file, "path_class", issues):
         try:
             re.compile(row["pattern"].encode())
             yield PathClass(row["name"], row["pattern"])
         except (KeyError, AttributeError, re.error) as error:
             issues.append(
                 Issue(
-                    path.name,
+                    file.name,
                     str(row.get("name", "")),
                     f"bad path class: {error}",
                     "give name and a pattern that `re` compiles",
@@ -486,8 +594,14 @@ def _check_references(
                 issues.append(_dangling("precedence.toml", edge.cause, "edge", end, seen))
 
 
+def _near(word: str, known: Iterable[str]) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(word, list(known), 1)
+
+
 def _dangling(source: str, name: str, key: str, other: str, known: Iterable[str]) -> Issue:
-    near = difflib.get_close_matches(other, list(known), 1)
+    near = _near(other, known)
     return Issue(
         source,
         name,

@@ -1,7 +1,7 @@
 """Compile a catalogue and scan bytes for it; owns every detail of Hyperscan.
 
 Callers give a block of whole lines and get arrays: one row a (line, signature). Hidden here:
-compile flags, the serialised database and its cache, scratch space, the callback, repeated end
+compile flags, the serialised database, scratch space, the callback, repeated end
 offsets, carriage returns, and which signature gives way to which on one line. `Oracle` does the
 same with `re`, line by line: slow and obvious, it is what tests hold the engine against.
 """
@@ -11,11 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
-import os
 import platform
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -24,6 +21,8 @@ import hyperscan
 import numpy as np
 from numpy.typing import NDArray
 
+from matcher.cache import cache_directory as cache_directory
+from matcher.cache import keep, place_of, recall
 from matcher.catalogue import Catalogue, CatalogueError, Issue, Signature
 
 Buffer = bytes | bytearray
@@ -58,6 +57,8 @@ class Scanner(Protocol):
 
 def version() -> str:
     """Name and version of the matcher, as stored with each scan."""
+    import importlib.metadata  # 24 ms that a worker can do without
+
     return f"hyperscan {importlib.metadata.version('hyperscan')}"
 
 
@@ -79,8 +80,7 @@ class PatternSet:
     ) -> None:
         names = names or [("pattern", str(number)) for number in range(len(patterns))]
         flags = hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_CASELESS if caseless else 0)
-        within = [within_line(pattern).encode() for pattern in patterns]
-        self._database = _database(within, names, flags, cache)
+        self._database = _database(patterns, names, flags, cache)
         self._database.scratch = hyperscan.Scratch(self._database)
 
     def ends(self, data: Buffer | memoryview) -> tuple[list[int], list[int]]:
@@ -322,19 +322,20 @@ def _narrow_set(pattern: str, index: int) -> tuple[str, int]:
 
 
 def _database(
-    patterns: Sequence[bytes], names: Sequence[tuple[str, str]], flags: int, cache: Path | None
+    patterns: Sequence[str], names: Sequence[tuple[str, str]], flags: int, cache: Path | None
 ) -> hyperscan.Database:
-    """The compiled database, from the cache where a sound copy of this very set lies there."""
-    key = hashlib.sha256("\0".join((version(), platform.machine(), _cpu(), str(flags))).encode())
-    for pattern in patterns:
-        key.update(len(pattern).to_bytes(4, "big") + pattern)
-    place = cache / f"{key.hexdigest()[:32]}.hsdb" if cache else None
-    if place and (stored := _read_cache(place)):
-        with contextlib.suppress(hyperscan.error):
-            return hyperscan.loadb(stored, hyperscan.HS_MODE_BLOCK)
-    database = _compile(patterns, names, flags)
+    """The compiled database, from the cache where that has this very set for this processor."""
+    place = None
+    if cache:
+        built = hyperscan.__version__  # type: ignore[attr-defined]
+        parts = (built, platform.machine(), _cpu(), str(flags), *patterns)
+        place = place_of(cache, ".hsdb", __file__, (part.encode() for part in parts))
+        if stored := recall(place):
+            with contextlib.suppress(hyperscan.error):
+                return hyperscan.loadb(stored, hyperscan.HS_MODE_BLOCK)
+    database = _compile([within_line(pattern).encode() for pattern in patterns], names, flags)
     if place:
-        _write_cache(place, hyperscan.dumpb(database))
+        keep(place, hyperscan.dumpb(database))
     return database
 
 
@@ -387,30 +388,3 @@ def _culprits(
                 f"hyperscan refuses the pattern: {error}",
                 "no look-around, back-references or empty matches; keep bounded repeats small",
             )
-
-
-def cache_directory() -> Path:
-    """Where compiled databases are kept: $XDG_CACHE_HOME/firstfault, else ~/.cache/firstfault."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "firstfault"
-
-
-def _read_cache(place: Path) -> bytes | None:
-    """The stored database if it is ours and whole: a digest stands before it."""
-    with contextlib.suppress(OSError):
-        with place.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.getuid():
-                return None
-            digest, stored = file.read(32), file.read()
-        if hashlib.sha256(stored).digest() == digest:
-            return stored
-    return None
-
-
-def _write_cache(place: Path, stored: bytes) -> None:
-    """Store atomically; a cache that cannot be written costs a compile, no more."""
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-            file.write(hashlib.sha256(stored).digest() + stored)
-        Path(file.name).replace(place)

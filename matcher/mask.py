@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import ipaddress
 import itertools
 import re
 import string
@@ -47,9 +46,15 @@ class _Rule(NamedTuple):
 
     kind: str
     head: str
-    locate: re.Pattern[bytes]
+    locate: str
     find: Callable[[bytes, _Match], _Found]
     reaches: tuple[int, ...]
+
+
+@functools.cache
+def _pattern(text: str) -> re.Pattern[bytes]:
+    """Compiled for the first candidate: all rules together take longer than a small file."""
+    return re.compile(text.encode())
 
 
 class Masker:
@@ -100,7 +105,8 @@ class Masker:
                 continue
             rule = self._rules[number]
             for reach in rule.reaches:
-                if head := rule.locate.search(text, max(resume[number], end - reach), end):
+                begin = max(resume[number], end - reach)
+                if head := _pattern(rule.locate).search(text, begin, end):
                     resume[number], secrets = rule.find(text, head)
                     found += [_Span(start, number, stop, kind) for start, stop, kind in secrets]
                     break
@@ -163,17 +169,16 @@ def _rule(
 
     `exact` may match without `s`, to consume what need not be looked at again.
     """
-    pattern = re.compile(exact.encode())
 
     def find(text: bytes, found: _Match) -> _Found:
-        match = pattern.match(text, found.start())
+        match = _pattern(exact).match(text, found.start())
         if match is None:
             return found.end(), []
         if match.start("s") < 0 or not keep(match):
             return match.end(), []
         return match.end(), [(*match.span("s"), kind)]
 
-    return _Rule(kind, head, re.compile((locate or head).encode()), find, (reach,))
+    return _Rule(kind, head, locate or head, find, (reach,))
 
 
 def _token(kind: str, head: str, rest: str, *, edge: bool = False) -> _Rule:
@@ -217,6 +222,8 @@ def _is_blob(match: _Match) -> bool:
 
 
 def _is_ipv6(match: _Match) -> bool:
+    import ipaddress  # slow to load, and for the strict level only
+
     try:
         ipaddress.IPv6Address(match["s"].decode())
     except ValueError:
@@ -628,14 +635,14 @@ def _is_credential(value: bytes) -> bool:
 
 
 _NAMED = (
-    _Rule("assignment", _ASSIGN, re.compile(_ASSIGN.encode()), _assigned, (24, 240)),
-    _Rule("listed", _LISTED, re.compile(_LISTED.encode()), _assigned, (500,)),
-    _Rule("flag", _FLAG, re.compile(_FLAG.encode()), _assigned, (80,)),
+    _Rule("assignment", _ASSIGN, _ASSIGN, _assigned, (24, 240)),
+    _Rule("listed", _LISTED, _LISTED, _assigned, (500,)),
+    _Rule("flag", _FLAG, _FLAG, _assigned, (80,)),
 )
 _KEY_HEAD = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY"
 _ADDRESS_DOMAIN = r"(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}"
 _DEFAULT = (
-    _Rule("private-key", _KEY_HEAD, re.compile(_KEY_HEAD.encode()), _private_key, (80,)),
+    _Rule("private-key", _KEY_HEAD, _KEY_HEAD, _private_key, (80,)),
     *_FORMS,
     *_NAMED,
     _rule(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,11 @@ def test_sound_catalogue_has_no_problems(tmp_path: Path) -> None:
             '"disk-gone"',
             '"Disk"',
             "0.toml: disk-gone: id 'Disk' is not kebab-case".replace("disk-gone", "Disk"),
+        ),
+        (
+            '"cause"',
+            '"cause"\n  lag = { capture = 1979-05-27, unit = "s" }',
+            "0.toml: disk-gone-line: 'lag' is {",
         ),
         ('["f"]', "[]", "0.toml: disk-gone: 'fix' is empty"),
         ('["f"]', '"f"', "0.toml: disk-gone: 'fix' is 'f'"),
@@ -139,6 +147,70 @@ def test_digest_is_of_the_content(tmp_path: Path) -> None:
     (tmp_path / "a" / "x.toml").write_text(ENTRY)
     (tmp_path / "b" / "y.toml").write_text("# a comment\n" + ENTRY)
     assert load(tmp_path / "a").digest == load(tmp_path / "b").digest
+
+
+def test_kept_catalogue_is_the_one_that_was_read(tmp_path: Path) -> None:
+    read, first, second = load(), load(cache=tmp_path), load(cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    for one in (first, second):
+        assert (one, one.digest) == (read, read.digest)
+        assert repr(one) == repr(read)
+
+
+def test_kept_catalogue_is_of_the_bytes_of_its_files(tmp_path: Path) -> None:
+    source, cache = tmp_path / "a" / "x.toml", tmp_path / "cache"
+    (tmp_path / "a" / "tables").mkdir(parents=True)
+    (tmp_path / "a" / "tables" / "path_class.toml").write_text(
+        "[[path_class]]\nname = 'shm'\npattern = '/dev/shm'\n"
+    )
+    source.write_text(ENTRY)
+    before = load(tmp_path / "a", cache=cache)
+    times = source.stat().st_atime_ns, source.stat().st_mtime_ns
+    source.write_text(ENTRY.replace("gone", "lost"))
+    os.utime(source, ns=times)
+    after = load(tmp_path / "a", cache=cache)
+    assert (after, after.digest) == (load(tmp_path / "a"), load(tmp_path / "a").digest)
+    assert after != before
+    source.rename(source.with_name("y.toml"))
+    assert load(tmp_path / "a", cache=cache).failures[0].source == "y.toml"
+
+
+def test_broken_catalogue_is_told_each_time_and_never_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(ENTRY + "oops = 1\n")
+    for _ in range(2):
+        with pytest.raises(CatalogueError, match="unknown key 'oops'"):
+            load(tmp_path, cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("harm", ["cut", "other"])
+def test_harmed_cache_gives_the_right_catalogue(tmp_path: Path, harm: str) -> None:
+    (tmp_path / "x.toml").write_text(ENTRY)
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y" / "x.toml").write_text(ENTRY.replace("gone", "lost"))
+    cache = tmp_path / "cache"
+    wanted = load(tmp_path, cache=cache)
+    (kept,) = cache.iterdir()
+    if harm == "cut":
+        kept.write_bytes(kept.read_bytes()[:-1])
+    else:
+        load(tmp_path / "y", cache=cache)
+        (other,) = set(cache.iterdir()) - {kept}
+        other.replace(kept)
+    assert load(tmp_path, cache=cache) == wanted
+
+
+def test_workers_get_what_finding_takes_under_the_same_digest() -> None:
+    whole = load()
+    sent = whole.for_workers()
+    assert sent.digest == whole.digest
+    assert len(pickle.dumps(sent)) < len(pickle.dumps(whole)) / 3
+    for one, other in zip(sent.signatures, whole.signatures, strict=True):
+        assert one == replace(other, match=(), no_match=(), why="")
+    for entry, failure in zip(sent.failures, whole.failures, strict=True):
+        assert [getattr(entry, name) for name in ("id", "component", "category", "severity")] == [
+            getattr(failure, name) for name in ("id", "component", "category", "severity")
+        ]
 
 
 KINDS = """

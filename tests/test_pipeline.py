@@ -264,7 +264,7 @@ def test_a_killed_ingest_is_completed_by_the_next(tree: Path, tmp_path: Path) ->
         "with Store(pathlib.Path(db)) as s: p.ingest(s, p.plan([logs], workers=1))\n"
     )
     stored = []
-    for name, calls in (("_insert", 5), ("_insert", 8), ("write", 2), ("finish", 0)):
+    for name, calls in (("_insert", 5), ("_insert", 5), ("write", 2), ("finish", 0)):
         done = subprocess.run(
             [sys.executable, "-c", code, tmp_path / "db", tree, name, str(calls)],
             cwd=ROOT,
@@ -272,7 +272,7 @@ def test_a_killed_ingest_is_completed_by_the_next(tree: Path, tmp_path: Path) ->
         )
         assert done.returncode == -signal.SIGKILL
         stored.append(ask(tmp_path / "db", "SELECT count(*) FROM files")[0][0])
-    # Of three inserts of the catalogue and three a transaction, the fifth and the eighth cut one.
+    # Three inserts a transaction, and before the first of all three of the catalogue.
     assert stored == [0, 4, 12, 30]
     ingest(tmp_path / "db", tree)
     assert content(tmp_path / "db") == whole
@@ -362,8 +362,7 @@ def test_argument_that_no_system_call_takes_is_an_error_not_a_traceback(
 def test_rows_that_fit_on_no_disk_name_it_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "BATCH_ROWS", 1)
-    monkeypatch.setattr(pipeline, "SPOOL_BATCHES", 1)
+    monkeypatch.setattr(pipeline, "SPOOL_BYTES", 1)
     (tmp_path / "x.log").write_text(log(0))
     monkeypatch.setattr("pyarrow.ipc.new_stream", _full)
     with pytest.raises(StoreError, match=r"No space left on device.*: free some space there"):
