@@ -6,6 +6,7 @@ in the one process that writes. A file that fails is a row with its reason, neve
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import importlib.metadata
@@ -25,8 +26,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from ingest import blocks, executors, files, headers, records, schema
+from ingest import blocks, executors, files, headers, parts, records, schema
 from ingest.files import LogFile, Source
+from ingest.parts import Found, Part, Tally
 from ingest.records import Options, Rules
 from ingest.store import Batches, Identity, Known, Rows, Store, StoreError
 from matcher import engine
@@ -36,6 +38,7 @@ from matcher.mask import Level, Masker
 # A transaction takes about this much: 256 files of 50 KB cost 0.18 ms each, one alone 3.2 ms.
 TRANSACTION_FILES, TRANSACTION_ROWS, TRANSACTION_SECONDS = 256, 200_000, 2.0
 JOB_BYTES, JOB_FILES = 64 << 20, 50  # a task is worth its overhead from about here
+JOBS_IN_SIGHT = 8  # for each worker: what a file's size is held against
 BATCH_ROWS = 16_384
 SPOOL_BATCHES = 4  # more batches of one job than this go through a file, not a pipe
 
@@ -247,11 +250,11 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     )
     try:
         with _Writer(store, scan_id) as writer:
-            for job, rows in _results(plan, catalogue, digest, spool, fresh()):
+            for done, rows in _results(plan, catalogue, digest, spool, fresh()):
                 writer.add(rows)
-                for row in rows.files:
+                for row in rows[0].files if rows else ():
                     _count(tally, row)
-                sizes["done"] += sum(source.size or 0 for source in job)
+                sizes["done"] += done
                 progress.update(**sizes, events=tally["events"], files=tally["files"])
         store.finish(scan_id)
     finally:
@@ -283,7 +286,7 @@ def results(plan: Plan) -> Iterator[Rows]:
     catalogue = load(*plan.catalogues)
     _prepare(plan, catalogue, plan.digest(catalogue), None)
     for source in plan.sources():
-        yield _read([source])
+        yield _read_whole([source])
 
 
 def _count(tally: dict[str, Any], row: dict[str, Any]) -> None:
@@ -318,10 +321,11 @@ class _Writer:
         if kind is None or kind is KeyboardInterrupt:
             self.flush()
 
-    def add(self, rows: Rows) -> None:
-        self._waiting.append(rows)
-        self._files += len(rows.files)
-        self._rows += sum(batch.num_rows for batch in rows.events.batches)
+    def add(self, rows: Sequence[Rows]) -> None:
+        """Take what must be written together."""
+        self._waiting += rows
+        self._files += sum(len(one.files) for one in rows)
+        self._rows += sum(batch.num_rows for one in rows for batch in one.events.batches)
         if (
             self._files >= TRANSACTION_FILES
             or self._rows >= TRANSACTION_ROWS
@@ -343,29 +347,90 @@ class _Writer:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
+Job = Sequence[Source] | Part
+
+
 def _results(
     plan: Plan, catalogue: Catalogue, digest: str, spool: str, sources: Iterable[Source]
-) -> Iterator[tuple[list[Source], Rows]]:
-    """Each job with its rows; in this process where one worker or one job is all there is."""
+) -> Iterator[tuple[int, list[Rows]]]:
+    """Bytes on disk that are done, with the rows of whole files, the `files` rows with the first.
+
+    In this process where one worker or one job is all there is. A file in parts comes when all of
+    them are there; one whose parts do not fit together is read again, whole, after all others.
+    """
     arguments = (plan, catalogue, digest, spool)
-    jobs = _jobs(sources)
+    jobs = _jobs(sources, plan.workers)
     first = list(itertools.islice(jobs, 2))
     if plan.workers == 1 or len(first) < 2:
         _prepare(*arguments)
         for job in itertools.chain(first, jobs):
-            yield job, _read(job)
+            assert not isinstance(job, Part)
+            yield _size(job), [_read_whole(job)]
         return
-    jobs = itertools.chain(first, jobs)
     pool = executors.local(plan.workers, _start_worker, arguments)
-    for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
-        if isinstance(done, executors.WorkerDied):
-            yield job, Rows([_lost(source, digest) for source in job])
-        else:
-            yield job, done
+    window = plan.workers * 4
+    gathering = parts.Gathering()
+    told: dict[Source, int] = {}
+    wanted = (
+        job
+        for job in itertools.chain(first, jobs)
+        if not isinstance(job, Part) or job.source not in gathering.over
+    )
+    for job, done in executors.run(pool, _read, wanted, window):
+        if not isinstance(job, Part):
+            yield _size(job), [_whole(job, done, digest)]
+            continue
+        told[job.source] = told.get(job.source, 0) + job.size_bytes
+        if isinstance(done, parts.Found):
+            yield job.size_bytes, _stitched(job.source, gathering.add(job, done), digest)
+        elif job.source not in gathering.over:
+            gathering.drop(job.source)
+            left = (job.source.size or 0) - told[job.source]
+            yield job.size_bytes + left, [Rows([_lost(job.source, digest)])]
+    again: list[Job] = [[source] for source in gathering.again]
+    for job, done in executors.run(pool, _read, again, window) if again else ():
+        assert not isinstance(job, Part)
+        yield _size(job) - told[job[0]], [_whole(job, done, digest)]
 
 
-def _jobs(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    """Small files together, large ones alone."""
+def _whole(job: Sequence[Source], done: Rows | Found | executors.WorkerDied, digest: str) -> Rows:
+    """The rows of a job that is no part, also where its worker was killed."""
+    if isinstance(done, Rows):
+        return done
+    return Rows([_lost(source, digest) for source in job])
+
+
+def _stitched(source: Source, found: Sequence[Found], digest: str) -> list[Rows]:
+    """The rows of a file that was read in these parts."""
+    if not found:
+        return []
+    row = _row(files.log_file(source), source, found[0].tally, ("ok", None), digest)
+    return [Rows([row] if part is found[0] else [], part.events, part.evidence) for part in found]
+
+
+def _jobs(sources: Iterable[Source], workers: int) -> Iterator[Job]:
+    """Small files together, large ones alone; for several workers the largest in sight first.
+
+    Of those a file that would keep one worker busy when the others have no more to do goes in
+    parts.
+    """
+    batches = _batches(sources)
+    if workers == 1:
+        yield from batches
+        return
+    ahead: list[Sequence[Source]] = []
+    while True:
+        ahead += itertools.islice(batches, workers * JOBS_IN_SIGHT - len(ahead))
+        if not ahead:
+            return
+        sizes = [_size(job) for job in ahead]
+        job = ahead.pop(sizes.index(max(sizes)))
+        large = len(job) == 1 and max(sizes) * workers * 2 > sum(sizes)
+        pieces: Sequence[Job] = parts.cut(job[0], workers) if large else ()
+        yield from pieces or [job]
+
+
+def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
     job: list[Source] = []
     size = 0
     for source in sources:
@@ -376,6 +441,11 @@ def _jobs(sources: Iterable[Source]) -> Iterator[list[Source]]:
         size += source.size or 0
     if job:
         yield job
+
+
+def _size(job: Sequence[Source]) -> int:
+    """Bytes on disk."""
+    return sum(source.size or 0 for source in job)
 
 
 # -- in a worker ---------------------------------------------------------------------------------
@@ -419,7 +489,14 @@ def _prepare(plan: Plan, catalogue: Catalogue, digest: str, spool: str | None) -
     )
 
 
-def _read(job: Sequence[Source]) -> Rows:
+def _read(job: Job) -> Rows | Found:
+    """What comes of a job, in the process that was made ready for it."""
+    if isinstance(job, Part):
+        return _read_part(job)
+    return _read_whole(job)
+
+
+def _read_whole(job: Sequence[Source]) -> Rows:
     """The rows of every file of these sources."""
     worker = _worker
     assert worker is not None
@@ -443,9 +520,8 @@ def _read_file(
 ) -> dict[str, Any]:
     """Read one file into `gathered`; its `files` row."""
     started = time.monotonic()
-    file_id = identity(file)
     tz = worker.plan.zone(file.labels.cluster)
-    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz)
+    recorder = records.Recorder(file, identity(file), worker.rules, worker.masker, tz)
     survey = _Survey(worker.survey)
     error = file.problem
     status = file.status if file.problem else "ok"
@@ -473,9 +549,104 @@ def _read_file(
         if reader.stats.truncated and status == "ok":
             status, error = "truncated", reader.stats.truncated
     stats = reader.stats if reader is not None else blocks.Stats()
+    tally = Tally(
+        codec=stats.codec,
+        sha256_head=stats.sha256_head,
+        raw_bytes=stats.raw_bytes,
+        lines=stats.lines,
+        cut_lines=stats.cut_lines,
+    )
+    _note(tally, recorder, survey, started)
+    return _row(file, source, tally, (status, error), worker.digest)
+
+
+def _read_part(part: Part) -> Found:
+    """What comes of one part of a file; not sound where anything is not as it should be.
+
+    What that is, whoever reads the file whole will tell.
+    """
+    worker = _worker
+    assert worker is not None
+    started = time.monotonic()
+    source = part.source
+    file = files.log_file(source)
+    name = f"{identity(file):016x}-{part.number}"
+    gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, spool_batches=1)
+    near = parts.Unknown(-1)
+    recorder = records.Recorder(
+        file,
+        identity(file),
+        worker.rules,
+        worker.masker,
+        worker.plan.zone(file.labels.cluster),
+        records.Entry(near, part.warm_from) if part.number else None,
+    )
+    survey = _Survey(worker.survey)
+    tally = Tally()
+    first_line = begin = -1
+    phase = parts.Phase.BEFORE
+    try:
+        with blocks.open_from(
+            source,
+            functools.partial(parts.content, part),
+            part.places[0].content,
+            block_bytes=worker.plan.block_bytes,
+        ) as (raw, reader):
+            same = parts.identity(raw) == part.identity
+            for phase, block in parts.phases(part, reader) if same else ():
+                if begin < 0 and phase >= parts.Phase.OWN:
+                    recorder.begin()
+                    begin, first_line = block.offset, block.line_no
+                if phase == parts.Phase.AFTER:
+                    if not recorder.unsettled:
+                        break
+                    recorder.add(block, parts.NOTHING)
+                elif phase != parts.Phase.BEFORE:
+                    hits = worker.scanner.scan(block.data, block.start, block.end)
+                    recorder.add(block, hits)
+                if phase == parts.Phase.OWN:
+                    parts.count_own(tally, begin, block)
+                    survey.add(block)
+                    gathered.take(recorder)
+            if begin < 0:
+                recorder.begin()
+            ended = phase == parts.Phase.OWN
+            recorder.finish(last=ended)
+            same = same and parts.identity(raw) == part.identity
+    except StoreError:
+        raise
+    except Exception:
+        return Found(tally)
+    gathered.take(recorder)
+    tally.codec, tally.sha256_head = reader.stats.codec, reader.stats.sha256_head
+    _note(tally, recorder, survey, started)
+    rows = gathered.finish([])
+    return Found(
+        tally,
+        first_line=first_line,
+        ended=ended,
+        sound=same and not reader.stats.truncated and not near.asked,
+        evidence_for=recorder.evidence_for,
+        events=rows.events,
+        evidence=rows.evidence,
+    )
+
+
+def _note(tally: Tally, recorder: records.Recorder, survey: _Survey, started: float) -> None:
+    """Add to a tally what was found, and how long it took."""
+    tally.took(recorder)
+    tally.surveyed, tally.stamped, tally.ranked = survey.lines, survey.stamped, survey.ranked
+    tally.seconds = time.monotonic() - started
+
+
+def _row(
+    file: LogFile, source: Source, tally: Tally, state: tuple[str, str | None], digest: str
+) -> dict[str, Any]:
+    """The `files` row of a file that was read; `state` is its status and error."""
     labels = file.labels
+    status, error = state
     return {
-        "file_id": file_id,
+        "file_id": identity(file),
         "path": file.path,
         "location": files.storable(file.source),
         "cluster": labels.cluster,
@@ -485,26 +656,26 @@ def _read_file(
         "host": labels.host,
         "rank": labels.rank,
         "kind": file.kind,
-        "codec": stats.codec,
+        "codec": tally.codec,
         "size_bytes": file.size,
-        "raw_bytes": stats.raw_bytes,
-        "lines": stats.lines,
-        "events": recorder.matches,
-        "first_ts": recorder.first_ts,
-        "last_ts": recorder.last_ts,
+        "raw_bytes": tally.raw_bytes,
+        "lines": tally.lines,
+        "events": tally.matches,
+        "first_ts": tally.first_ts,
+        "last_ts": tally.last_ts,
         "mtime": file.mtime_us,
-        "ts_lines": survey.scaled(survey.stamped, stats.lines),
-        "rank_lines": survey.scaled(survey.ranked, stats.lines),
-        "cut_lines": stats.cut_lines,
-        "replaced_bytes": recorder.losses.replaced_bytes,
-        "masked": recorder.losses.masked,
-        "sha256_head": stats.sha256_head,
+        "ts_lines": tally.scaled(tally.stamped),
+        "rank_lines": tally.scaled(tally.ranked),
+        "cut_lines": tally.cut_lines,
+        "replaced_bytes": tally.replaced_bytes,
+        "masked": tally.masked,
+        "sha256_head": tally.sha256_head,
         "archive_id": identity(files.log_file(source)) if file.member is not None else None,
         "copy_of": None,
         "status": status,
         "error": error,
-        "seconds": time.monotonic() - started,
-        "catalogue_digest": worker.digest,
+        "seconds": tally.seconds,
+        "catalogue_digest": digest,
     }
 
 
@@ -541,11 +712,12 @@ class _Gathered:
     A batch costs 0.7 ms whatever it holds, so small files share one.
     """
 
-    def __init__(self, spool: str | None) -> None:
+    def __init__(self, spool: str | None, spool_batches: int | None = None) -> None:
+        most = spool_batches or SPOOL_BATCHES
         self._rows: list[records.Row] = []
         self._lines: list[records.Line] = []
-        self._events = _Spool(spool and f"{spool}.events", schema.EVENTS.schema)
-        self._evidence = _Spool(spool and f"{spool}.evidence", schema.EVIDENCE.schema)
+        self._events = _Spool(spool and f"{spool}.events", schema.EVENTS.schema, most)
+        self._evidence = _Spool(spool and f"{spool}.evidence", schema.EVIDENCE.schema, most)
 
     def take(self, recorder: records.Recorder) -> None:
         """Take what the recorder has closed."""
@@ -571,16 +743,17 @@ class _Gathered:
 class _Spool:
     """Batches of one table: few in memory, more in an Arrow stream beside the database."""
 
-    def __init__(self, path: str | None, shape: pa.Schema) -> None:
+    def __init__(self, path: str | None, shape: pa.Schema, most: int) -> None:
         self._path = path
         self._schema = shape
+        self._most = most
         self._batches: list[pa.RecordBatch] = []
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keep the batch; raises StoreError where the spool cannot be written."""
         self._batches.append(batch)
-        if self._path is None or len(self._batches) < SPOOL_BATCHES:
+        if self._path is None or len(self._batches) < self._most:
             return
         try:
             if self._writer is None:
@@ -640,10 +813,6 @@ class _Survey:
         found = self._ranks.ends(memoryview(data)[start:stop])[1]
         if found:
             self.ranked += len(np.unique(np.searchsorted(ends, np.array(found))))
-
-    def scaled(self, count: int, lines: int) -> int:
-        """The count for all lines of the file."""
-        return round(count * lines / self.lines) if self.lines else 0
 
 
 def _version() -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest import schema
 from matcher.catalogue import Catalogue
@@ -33,13 +34,26 @@ class Batches:
 
     batches: Sequence[pa.RecordBatch] = ()
     spool: str | None = None
+    line_shift: int = 0  # to be added to line numbers
+    without: frozenset[int] = frozenset()  # event_ids of rows to be left out
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """The batches one by one, those of the file first."""
         if self.spool:
             with pa.OSFile(self.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
-                yield from reader
-        yield from self.batches
+                yield from map(self._placed, reader)
+        yield from map(self._placed, self.batches)
+
+    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.without:
+            out = pc.is_in(batch["event_id"], pa.array(self.without, batch["event_id"].type))
+            batch = batch.filter(pc.invert(out))
+        for name in ("line_no", "last_line_no") if self.line_shift else ():
+            if name in batch.schema.names:
+                place = batch.schema.get_field_index(name)
+                shifted = pc.add(batch[name], self.line_shift)
+                batch = batch.set_column(place, batch.schema.field(name), shifted)
+        return batch
 
 
 class Rows(NamedTuple):
@@ -178,7 +192,7 @@ class Store:
                 (schema.EVENTS, [result.events for result in results]),
             ):
                 # Small ones together, for an INSERT has its price; spooled ones a batch at a time.
-                small = [batch for part in parts if not part.spool for batch in part.batches]
+                small = [batch for part in parts if not part.spool for batch in part]
                 self._insert(shape.name, pa.Table.from_batches(small, schema=shape.schema))
                 for part in parts:
                     for batch in part if part.spool else ():
