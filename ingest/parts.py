@@ -167,11 +167,15 @@ class Found:
 # -- cutting -------------------------------------------------------------------------------------
 
 
+def is_large(source: Source) -> bool:
+    """Whether a source may be large enough for parts, by what is known before it is opened."""
+    size = source.size if source.status == "ok" and source.location != STDIN else 0
+    return (size or 0) * _PACKED >= SPLIT_BYTES
+
+
 def cut(source: Source, workers: int) -> list[Part]:
     """The parts of a source; none where it is too small, or of a kind that must be read whole."""
-    if source.status != "ok" or source.location == STDIN:
-        return []
-    if (source.size or 0) * _PACKED < SPLIT_BYTES:
+    if not is_large(source):
         return []
     try:
         with blocks.open_file(source.location) as raw:
@@ -202,7 +206,7 @@ def _cut(source: Source, raw: BinaryIO, workers: int) -> list[Part]:
         else:
             place = max(place for place in places if place.content <= wanted)
             begin = -(-(place.content + _lead()) // records.CELL) * records.CELL
-        if begins[-1] < begin < size:
+        if begins[-1] < begin < size and (plain or starts[-1] < place):
             begins.append(begin)
             starts.append(place)
     if len(begins) == 1:

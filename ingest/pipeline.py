@@ -434,6 +434,9 @@ def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
     job: list[Source] = []
     size = 0
     for source in sources:
+        if parts.is_large(source):
+            yield [source]
+            continue
         if job and (size + (source.size or 0) > JOB_BYTES or len(job) >= JOB_FILES):
             yield job
             job, size = [], 0
