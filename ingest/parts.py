@@ -2,7 +2,8 @@
 
 Hides where a file may be cut, what a part must have seen of its neighbours, and what is only known
 when all parts are there. The rows are those of the file read whole by one worker; what a part
-cannot know is no guess but a reason to read the file again as a whole.
+must guess is checked when all are there, and a guess that was wrong is a reason to read the file
+again as a whole.
 
 A part has the lines that begin in its range of the content, which starts at a multiple of CELL, so
 that no fold and no sample reaches over it. Before its own lines it goes through those of two
@@ -16,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from itertools import pairwise
 from typing import BinaryIO, NamedTuple, Self
@@ -65,6 +67,7 @@ class Part:
     count: int
     begin: int
     end: int | None
+    near_us: int  # a time of the file, for times without a year until it shows one itself
 
     @property
     def warm_from(self) -> int:
@@ -76,20 +79,6 @@ class Part:
         """Its share of the file on disk, for progress."""
         size = self.identity.size
         return size * (self.number + 1) // self.count - size * self.number // self.count
-
-
-class Unknown(int):
-    """Stands for the last time that a file showed before a part, and tells if it was needed.
-
-    -1 is on no day that `headers` puts a time without a year next to.
-    """
-
-    asked = False
-
-    def __floordiv__(self, other: int, /) -> int:
-        """The day that a time without a year would be put near."""
-        self.asked = True
-        return int(self) // other
 
 
 @dataclass(slots=True)
@@ -159,6 +148,9 @@ class Found:
     first_line: int = 1  # number of its first own line
     ended: bool = False  # whether its last own line is the file's last
     sound: bool = False  # whether it is what the file read whole would give
+    asked: bool = False  # whether a time without a year was put near the guess; see records.Guess
+    times: tuple[int, int] | None = None  # seen while the guess stood
+    near_us: int | None = None  # the last time it saw before the lines that the next part sees too
     evidence_for: Mapping[str, tuple[int, records.Losses]] = field(default_factory=dict)
     events: Batches = field(default_factory=Batches)
     evidence: Batches = field(default_factory=Batches)
@@ -186,9 +178,10 @@ def cut(source: Source, workers: int) -> list[Part]:
 
 def _cut(source: Source, raw: BinaryIO, workers: int) -> list[Part]:
     seen = identity(raw)
-    codec = _splittable(source, raw, seen.size)
-    if codec is None:
+    looked = _look(source, raw, seen.size)
+    if looked is None:
         return []
+    codec, near_us = looked
     plain = codec == "plain"
     places = [Place(0, 0), Place(seen.size, seen.size)] if plain else _frames(raw, seen.size)
     if not places or places[-1].content < SPLIT_BYTES:
@@ -206,7 +199,8 @@ def _cut(source: Source, raw: BinaryIO, workers: int) -> list[Part]:
         else:
             place = max(place for place in places if place.content <= wanted)
             begin = -(-(place.content + _lead()) // records.CELL) * records.CELL
-        if begins[-1] < begin < size and (plain or starts[-1] < place):
+        apart = begins[-1] + 2 * records.CELL <= begin < size
+        if apart and (plain or starts[-1] < place):
             begins.append(begin)
             starts.append(place)
     if len(begins) == 1:
@@ -222,6 +216,7 @@ def _cut(source: Source, raw: BinaryIO, workers: int) -> list[Part]:
             count=len(begins),
             begin=begin,
             end=begins[number + 1] if number + 1 < len(begins) else None,
+            near_us=near_us,
         )
         for number, (place, begin) in enumerate(zip(starts, begins, strict=True))
     ]
@@ -243,8 +238,11 @@ def identity(file: BinaryIO) -> Identity:
     return Identity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns)
 
 
-def _splittable(source: Source, raw: BinaryIO, size: int) -> str | None:
-    """The codec of a log that can be cut: one text, in UTF-8, no line of which is put together."""
+def _look(source: Source, raw: BinaryIO, size: int) -> tuple[str, int] | None:
+    """(codec, a time) of a log that can be cut: one text, in UTF-8, no line of which is joined.
+
+    The time is the first that its head has, else when it was written.
+    """
     entry = archives.Entry(None, size, source.mtime_us)
     first = next(archives.logs(FileStream(raw), entry, source.path))
     stream = first.stream
@@ -252,19 +250,18 @@ def _splittable(source: Source, raw: BinaryIO, size: int) -> str | None:
         return None
     if cri.joined(as_utf8(stream), blocks.LINE_LIMIT) is not stream:
         return None
-    return None if _mostly_without_year(source, stream.peek(PEEK_BYTES)) else stream.codec
-
-
-def _mostly_without_year(source: Source, head: bytes) -> bool:
-    """Whether most times of these lines have no year: they hang on all that stands before them."""
-    without = whole = 0
-    for line in head.split(b"\n"):
-        near = Unknown(-1)
-        clock = headers.Clock(ZoneInfo("UTC"), source.mtime_us, near)
-        stamped = headers.TIME_HINT.search(line, 0, 512) and headers.stamped(line[:512], clock)
-        whole += stamped is not None
-        without += near.asked
-    return without > whole
+    near_us = source.mtime_us or 1  # 0 would be no time to `headers`
+    whole = without = 0
+    for line in stream.peek(PEEK_BYTES).split(b"\n"):
+        if headers.TIME_HINT.search(line, 0, 512):
+            near = records.Guess(near_us)
+            ts = headers.stamped(line[:512], headers.Clock(ZoneInfo("UTC"), None, near))
+            without += near.asked
+            if ts is not None and not near.asked:
+                near_us = near_us if whole else ts
+                whole += 1
+    # Times without a year hang on all that stands before them.
+    return None if without > whole else (stream.codec, near_us)
 
 
 # -- zstd ----------------------------------------------------------------------------------------
@@ -406,7 +403,8 @@ class Phase(IntEnum):
     BEFORE = 0  # history alone
     WARM = 1  # to be recorded and forgotten
     OWN = 2
-    AFTER = 3  # to be looked at for what rows still want
+    LAST = 3  # own, and what the next part goes through before its own
+    AFTER = 4  # to be looked at for what rows still want
 
 
 NOTHING = Hits(*(np.empty(0, np.int64) for _ in Hits._fields))
@@ -425,7 +423,9 @@ def phases(part: Part, found: Iterable[Block]) -> Iterator[tuple[Phase, Block]]:
 
     They stop where no own line can come any more; who has enough of those AFTER stops earlier.
     """
-    edges = [part.warm_from, part.begin, *([] if part.end is None else [part.end])]
+    edges = [part.warm_from, part.begin]
+    if part.end is not None:
+        edges += [_warm_from(part.end), part.end]
     passed = 0
     for block in found:
         rest: Block | None = block
@@ -479,6 +479,12 @@ def stitched(parts: Sequence[Part], found: Sequence[Found]) -> list[Found]:
     size = parts[0].places[-1].content
     if whole.raw_bytes != size or sum(part.ended for part in found) != 1:
         return []
+    nears: set[int | None] = {None}  # what the last time before a part may be
+    for its, part in zip(parts, found, strict=True):
+        times = part.times or (its.near_us, its.near_us)
+        if part.asked and not all(_same_years(its, times, near) for near in nears):
+            return []
+        nears = nears | set(part.times or ()) if part.near_us is None else {part.near_us}
     had: set[str] = set()
     placed: list[Found] = []
     lines = 0
@@ -498,6 +504,38 @@ def stitched(parts: Sequence[Part], found: Sequence[Found]) -> list[Found]:
         )
         lines += part.tally.lines
     return [replace(placed[0], tally=whole), *placed[1:]]
+
+
+_DAY = timedelta(days=1)
+_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_NEAR = 20 * _DAY  # the two readings of `121`, 21 January and 1 December, are 51 days apart
+
+
+def _same_years(part: Part, times: tuple[int, int], near: int | None) -> bool:
+    """Whether times without a year, seen among these, are the same near another time than guessed.
+
+    See headers.Clock: where no time was seen before, they are put before that of the file. One
+    year for all is asked for, since a day may be in one and not in the next.
+    """
+    mtime_us = part.source.mtime_us
+    known = near if near is not None else mtime_us
+    if known is None:
+        return False
+    first, last, guess, other = (
+        _ORIGIN + timedelta(microseconds=us) for us in (*times, part.near_us, known)
+    )
+    if near is not None:
+        first, last = min(first, other), max(last, other)
+        return last - first <= _NEAR and first.year == last.year == guess.year
+    other += _DAY
+    days = [first + number * _DAY for number in range(-1, (last - first).days + 3)]
+    return (
+        last - first <= _NEAR
+        and last <= other
+        and first.year == other.year == guess.year
+        # In these days two readings are possible, of which the other one may come first.
+        and not any(day.month >= 10 and day.day < 10 for day in days)
+    )
 
 
 class Gathering:

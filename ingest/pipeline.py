@@ -575,7 +575,7 @@ def _read_part(part: Part) -> Found:
     file = files.log_file(source)
     name = f"{identity(file):016x}-{part.number}"
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, spool_batches=1)
-    near = parts.Unknown(-1)
+    near = records.Guess(part.near_us)
     recorder = records.Recorder(
         file,
         identity(file),
@@ -587,7 +587,8 @@ def _read_part(part: Part) -> Found:
     survey = _Survey(worker.survey)
     tally = Tally()
     first_line = begin = -1
-    phase = parts.Phase.BEFORE
+    near_us = None
+    phase = before = parts.Phase.BEFORE
     try:
         with blocks.open_from(
             source,
@@ -597,6 +598,9 @@ def _read_part(part: Part) -> Found:
         ) as (raw, reader):
             same = parts.identity(raw) == part.identity
             for phase, block in parts.phases(part, reader) if same else ():
+                if phase >= parts.Phase.LAST > before:
+                    near_us = recorder.near_us
+                before = phase
                 if begin < 0 and phase >= parts.Phase.OWN:
                     recorder.begin()
                     begin, first_line = block.offset, block.line_no
@@ -607,13 +611,13 @@ def _read_part(part: Part) -> Found:
                 elif phase != parts.Phase.BEFORE:
                     hits = worker.scanner.scan(block.data, block.start, block.end)
                     recorder.add(block, hits)
-                if phase == parts.Phase.OWN:
+                if parts.Phase.OWN <= phase < parts.Phase.AFTER:
                     parts.count_own(tally, begin, block)
                     survey.add(block)
                     gathered.take(recorder)
             if begin < 0:
                 recorder.begin()
-            ended = phase == parts.Phase.OWN
+            ended = parts.Phase.OWN <= phase < parts.Phase.AFTER
             recorder.finish(last=ended)
             same = same and parts.identity(raw) == part.identity
     except StoreError:
@@ -628,7 +632,10 @@ def _read_part(part: Part) -> Found:
         tally,
         first_line=first_line,
         ended=ended,
-        sound=same and not reader.stats.truncated and not near.asked,
+        sound=same and not reader.stats.truncated,
+        asked=near.asked and bool(tally.lines),
+        times=near.times,
+        near_us=near_us,
         evidence_for=recorder.evidence_for,
         events=rows.events,
         evidence=rows.evidence,

@@ -107,11 +107,28 @@ class Rules:
         return found
 
 
+class Guess(int):
+    """A time (µs) in the place of the last one before a part of a file, and what was made of it."""
+
+    asked = False  # whether a time without a year was put near it
+    times: tuple[int, int] | None = None  # the earliest and latest time seen while it stood
+
+    def __floordiv__(self, other: int, /) -> int:
+        """The day that `headers` puts a time without a year near."""
+        self.asked = True
+        return int(self) // other
+
+    def saw(self, ts: int) -> None:
+        """Note a time that was seen."""
+        earliest, latest = self.times or (ts, ts)
+        self.times = min(earliest, ts), max(latest, ts)
+
+
 class Entry(NamedTuple):
     """What a recorder is told that begins in the middle of a file."""
 
-    near_us: int  # stands for the last time before, which is not known
-    warm_from: int  # offset of its first whole line, from which on it sees times as they come
+    near_us: Guess
+    warm_from: int  # offset of its first whole line; times from there on take the guess's place
 
 
 class Line(NamedTuple):
@@ -228,6 +245,12 @@ class Recorder:
         self._close(end)
 
     @property
+    def near_us(self) -> int | None:
+        """The last time that was seen; None where none was, or a guess still stands for it."""
+        near = self._clock.near_us
+        return None if isinstance(near, Guess) else near
+
+    @property
     def unsettled(self) -> bool:
         """Whether a row or evidence still wants later lines."""
         return bool(self._waiting or self._pending)
@@ -256,8 +279,10 @@ class Recorder:
         self._complete(everything=True)
         if last and (block := self._last_block) is not None:
             bottom = max(block.history, block.end - LOOK)
-            found = _last_stamp(block.data, bottom, block.end, True, self._clock)
-            self._widen(found[1] if found else None)
+            if found := _last_stamp(block.data, bottom, block.end, True, self._clock):
+                self._widen(found[1])
+                if isinstance(near := self._clock.near_us, Guess):
+                    near.saw(found[1])
 
     def take(self) -> tuple[list[Row], list[Line]]:
         """The rows closed and the lines of evidence collected since the last call."""
@@ -550,6 +575,8 @@ class Recorder:
         if header.ts is not None:
             row.ts_last = header.ts
             self._widen(header.ts)
+            if isinstance(row.last_near, Guess):
+                row.last_near.saw(header.ts)
         row.last_segment = None
 
     # -- evidence ------------------------------------------------------------------------------
@@ -679,6 +706,8 @@ class _Stamps:
     def saw(self, offset: int, ts: int) -> None:
         """A line at `offset` carries its own time."""
         self._last, self._searched = (offset, ts), offset
+        if isinstance(near := self._clock.near_us, Guess):
+            near.saw(ts)
         if offset >= self._known_from:
             self._clock.near_us = ts
 

@@ -6,7 +6,6 @@ import gzip
 import os
 import random
 import shutil
-import signal
 import struct
 import tarfile
 import tempfile
@@ -25,6 +24,7 @@ from ingest.parts import Part
 from ingest.store import Rows, Store
 from ingest.streams import zstd
 from matcher.catalogue import load
+from tests import deadly
 from tests.planted import Maker, tokens
 from tests.test_pipeline import ask, content, ingest
 from tests.test_records import PIECES, RACE, STEP, entries
@@ -131,7 +131,7 @@ LINES = st.one_of(
 
 
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     lines=st.lists(LINES, min_size=20, max_size=120),
@@ -179,17 +179,20 @@ TEXT = "".join(f"{line}\n" for line in NIGHT).encode()
 
 
 def test_every_line_is_in_one_part(spool: Path, tmp_path: Path) -> None:
-    """Two lines a part or none: a line belongs where it begins."""
+    """Some have three lines, some none: a line belongs where it begins."""
     lines = [b"x" * 700 + b"\n"] * 9 + [b"y" * 5 * CELL + b"\n"] + [b"z" * 700 + b"\n"] * 9
     path = tmp_path / "a.log"
     path.write_bytes(b"".join(lines))
     prepare(spool, block_bytes=CELL)
-    found = [pipeline._read_part(part) for part in cut(path, workers=99)]
-    begins = [sum(map(len, lines[:number])) // CELL for number in range(len(lines))]
-    own = [part.tally.lines for part in found]
-    assert own == [begins.count(cell) for cell in range(len(found))]
-    assert [part.ended for part in found] == [cell == begins[-1] for cell in range(len(found))]
+    pieces = cut(path, workers=99)
+    found = [pipeline._read_part(part) for part in pieces]
+    begins = [sum(map(len, lines[:number])) for number in range(len(lines))]
+    own = [
+        sum(part.begin <= begin < (part.end or begin + 1) for begin in begins) for part in pieces
+    ]
+    assert [part.tally.lines for part in found] == own
     assert 0 in own
+    assert [part.ended for part in found] == [part.end is None for part in pieces]
 
 
 @pytest.mark.parametrize(
@@ -359,19 +362,39 @@ WITHOUT_YEAR = (
 
 
 @pytest.mark.parametrize(
-    ("before", "sound"), [([], False), ([f"[2025-09-09 12:00:00,000] {RACE}"], True)]
+    ("first", "middle", "before", "fits"),
+    [
+        (None, None, None, False),  # written in another year
+        (None, None, "2025-09-09", False),
+        (None, None, f"2025-09-09 {RACE}", True),
+        ("2025-09-09", None, None, False),  # not seen by any hit
+        (f"2025-09-09 {RACE}", None, None, True),
+        (f"2025-09-09 {RACE}", f"2024-09-08 {RACE}", None, False),
+        (f"2025-09-09 {RACE}", f"2024-09-08 {RACE}", f"2025-09-09 {RACE}", True),
+        (f"2025-12-30 {RACE}", f"2026-01-02 {RACE}", None, False),
+        (f"2025-08-30 {RACE}", f"2025-09-02 {RACE}", None, True),
+    ],
 )
-def test_a_time_without_a_year_needs_a_time_seen_before(
-    spool: Path, tmp_path: Path, before: list[str], sound: bool
+def test_a_guess_that_was_wrong_leaves_it_to_one_worker(
+    spool: Path,
+    tmp_path: Path,
+    first: str | None,
+    middle: str | None,
+    before: str | None,
+    fits: bool,
 ) -> None:
     lines = [f"step {n} of the night" for n in range(900)]
-    lines[:1] = [f"[2024-09-09 12:00:00,000] {RACE}"]
-    lines[880:] = [*before, f"{WITHOUT_YEAR}closing signal SIGTERM"]
+    for number, text in ((0, first), (450, middle), (880, before)):
+        if text:
+            day, _, message = text.partition(" ")
+            lines[number] = f"[{day} 12:00:00,000] {message}"
+    lines[881:] = [f"{WITHOUT_YEAR}closing signal SIGTERM"]
     path = tmp_path / "rank_1.log"
     path.write_text("\n".join(lines))
+    os.utime(path, (1_800_000_000, 1_800_000_000))  # 2027
     prepare(spool, block_bytes=CELL)
     _, rows = split(path, workers=2)
-    assert bool(rows) is sound
+    assert bool(rows) is fits
     if rows:
         assert told(rows) == whole(path)
 
@@ -392,18 +415,19 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "logs"
 
 
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Part, bool]]:
-    """The parts that came, and whether they were sound."""
-    came = []
+class Watched(parts.Gathering):
+    """Tells which parts came."""
 
-    class Watched(parts.Gathering):
-        def add(self, part: Part, found: parts.Found) -> list[parts.Found]:
-            came.append((part, found.sound))
-            return super().add(part, found)
+    latest: Watched
 
-    monkeypatch.setattr(parts, "Gathering", Watched)
-    return came
+    def __init__(self) -> None:
+        super().__init__()
+        self.came: list[tuple[int, bool]] = []
+        Watched.latest = self
+
+    def add(self, part: Part, found: parts.Found) -> list[parts.Found]:
+        self.came.append((part.number, found.sound))
+        return super().add(part, found)
 
 
 class Told(pipeline.Progress):
@@ -414,15 +438,16 @@ class Told(pipeline.Progress):
 
 
 def test_rows_do_not_depend_on_workers_that_share_a_file(
-    large: Path, tmp_path: Path, seen: list[tuple[Part, bool]]
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(path.stat().st_size for path in large.rglob("*.log"))
     assert ingest(tmp_path / "one", large, workers=1).ok == 2
-    assert seen == []
+    monkeypatch.setattr(parts, "Gathering", Watched)
     progress = Told()
     with Store(tmp_path / "two") as store:
         summary = pipeline.ingest(store, pipeline.plan([str(large)], workers=2), progress)
-    assert sorted((part.number, sound) for part, sound in seen) == [(n, True) for n in range(8)]
+    assert sorted(Watched.latest.came) == [(number, True) for number in range(8)]
+    assert Watched.latest.again == []
     assert (summary.ok, summary.events) == (2, progress.last["events"])
     assert (progress.last["done"], progress.last["total"], progress.last["files"]) == (
         size,
@@ -433,36 +458,19 @@ def test_rows_do_not_depend_on_workers_that_share_a_file(
 
 
 def test_a_file_whose_parts_do_not_fit_is_read_whole(
-    large: Path, tmp_path: Path, seen: list[tuple[Part, bool]]
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = large.rglob("rank_0.log")
     late = f"{WITHOUT_YEAR}closing signal SIGTERM\n".encode()
-    path.write_bytes(b"step\n" * (5 << 18) + late)
+    path.write_bytes(b"[2019-09-09 12:00:00,000] step\n" + b"step\n" * (5 << 18) + late)
+    monkeypatch.setattr(parts, "Gathering", Watched)
     progress = Told()
     with Store(tmp_path / "two") as store:
         summary = pipeline.ingest(store, pipeline.plan([str(large)], workers=2), progress)
-    assert False in [sound for _, sound in seen]
+    assert [source.path for source in Watched.latest.again] == ["alpha/job7/n0/rank_0.log"]
     assert (summary.ok, progress.last["done"]) == (2, progress.last["total"])
     ingest(tmp_path / "one", large, workers=1)
     assert content(tmp_path / "one") == content(tmp_path / "two")
-
-
-def _deadly(mark: str | None, *arguments: Any) -> None:
-    """Initializer of workers that die of the third part, once or each time."""
-    start_worker(*arguments)
-    read = pipeline._read_part
-
-    def kill(part: Part) -> parts.Found:
-        if part.number == 2 and not (mark and Path(mark).exists()):
-            if mark:
-                Path(mark).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return read(part)
-
-    vars(pipeline)["_read_part"] = kill
-
-
-start_worker = pipeline._start_worker
 
 
 @pytest.mark.parametrize("once", [True, False])
@@ -470,7 +478,7 @@ def test_a_worker_killed_in_a_part_leaves_a_whole_file_or_none(
     large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
 ) -> None:
     mark = str(tmp_path / "mark") if once else None
-    monkeypatch.setattr(pipeline, "_start_worker", partial(_deadly, mark))
+    monkeypatch.setattr(pipeline, "_start_worker", partial(deadly.start, mark))
     summary = ingest(tmp_path / "two", large, workers=2)
     assert (summary.ok, summary.failed) == ((2, 0) if once else (1, 1))
     if once:
