@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -120,7 +120,11 @@ class Ring:
 
 
 class Reader:
-    """The blocks of one stream, to be iterated once; `stats` grows meanwhile."""
+    """The blocks of one stream, to be iterated once; `stats` grows meanwhile.
+
+    A stream that does not start at the content's first byte does so at offset `base`: offsets are
+    those of the content, numbers and `stats` count from there on, and lines are not joined.
+    """
 
     def __init__(
         self,
@@ -129,6 +133,7 @@ class Reader:
         *,
         ring: Ring | None = None,
         block_bytes: int = BLOCK_BYTES,
+        base: int = 0,
     ) -> None:
         if not 1 <= block_bytes <= LINE_LIMIT:
             raise ValueError(f"block_bytes is {block_bytes}: give 1 to {LINE_LIMIT}")
@@ -137,8 +142,9 @@ class Reader:
         head = stream.peek(PEEK_BYTES)
         self.stats = Stats(stream.codec, sha256_head=hashlib.sha256(head).hexdigest())
         self._source = stream
-        self._lines = cri.joined(as_utf8(stream), LINE_LIMIT)
+        self._lines = stream if base else cri.joined(as_utf8(stream), LINE_LIMIT)
         self._path = path
+        self._base = base
         self._step = block_bytes
 
     def __iter__(self) -> Iterator[Block]:
@@ -148,8 +154,8 @@ class Reader:
         data, view = self._ring.data, self._ring.view
         joins = stream if isinstance(stream, cri.Joined) else None
         begin = end = 0  # data[begin:end] was read and not handed out; no LF but in fresh bytes
-        base = 0  # offset of data[0]
-        line_no, line_start = 1, 0
+        base = self._base  # offset of data[0]
+        line_no, line_start = 1, base
 
         def block(stop: int, lines: int, breaks: NDArray[np.bool_] | None = None) -> Block:
             history = max(0, begin - HISTORY)
@@ -196,8 +202,9 @@ class Reader:
         if joins:
             stats.raw_bytes, stats.lines = joins.raw_bytes, joins.raw_lines
         if stream.fault:
+            place = self._base + stats.raw_bytes
             stats.truncated = (
-                f"{self._path}: {stream.fault} after byte {stats.raw_bytes} of its content: "
+                f"{self._path}: {stream.fault} after byte {place} of its content: "
                 "what comes before was read, get a whole copy for the rest"
             )
 
@@ -216,7 +223,7 @@ def open_source(
         yield log_file(source), None
         return
     try:
-        raw = _open(source.location)
+        raw = open_file(source.location)
     except OSError as error:
         lost = unreadable(source.path, error)
         yield replace(log_file(source), status="failed", problem=lost), None
@@ -235,6 +242,18 @@ def open_source(
             yield replace(file, kind=kind, status=entry.status, problem=problem), None
 
 
+@contextmanager
+def open_from(
+    source: Source, stream: Callable[[BinaryIO], Stream], base: int, *, block_bytes: int
+) -> Iterator[tuple[BinaryIO, Reader]]:
+    """The file of a source and the blocks of its content from offset `base` on.
+
+    `stream` makes that content of the open file. Raises OSError.
+    """
+    with open_file(source.location) as raw, _spare_ring() as ring:
+        yield raw, Reader(stream(raw), source.path, ring=ring, block_bytes=block_bytes, base=base)
+
+
 # Buffers that no source holds now: a fresh one costs more than a small file.
 _rings: list[Ring] = []
 
@@ -248,7 +267,7 @@ def _spare_ring() -> Iterator[Ring]:
         _rings.append(ring)
 
 
-def _open(location: str) -> BinaryIO:
+def open_file(location: str) -> BinaryIO:
     """A regular file, unbuffered, or stdin. Raises OSError."""
     if location == STDIN:
         return sys.stdin.buffer

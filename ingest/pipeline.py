@@ -6,6 +6,7 @@ in the one process that writes. A file that fails is a row with its reason, neve
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import itertools
@@ -22,8 +23,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from ingest import blocks, files, headers, records, schema
+from ingest import blocks, files, headers, parts, records, schema
 from ingest.files import LogFile, Source
+from ingest.parts import Found, Part, Tally
 from ingest.records import Options, Rules
 from ingest.rows import Batches, FileRow, Rows, StoreError
 from matcher import engine
@@ -31,11 +33,13 @@ from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
 
 if TYPE_CHECKING:
+    from ingest.executors import WorkerDied
     from ingest.store import Store
 
 # A transaction takes about this much. One costs 10 ms, which 256 files would feel.
 TRANSACTION_FILES, TRANSACTION_BYTES, TRANSACTION_SECONDS = 4_096, 32 << 20, 2.0
 JOB_BYTES, JOB_FILES = 64 << 20, 256  # either takes a worker about 80 ms
+JOBS_IN_SIGHT = 8  # for each worker: what a file's size is held against
 BATCH_ROWS = 16_384
 # What a job makes beyond this goes through a file: many jobs may wait for the one that writes.
 SPOOL_BYTES = 1 << 20
@@ -254,11 +258,11 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     )
     try:
         with _Writer(store, scan_id) as writer:
-            for job, rows in _results(plan, scanner, digest, spool, fresh()):
+            for done, rows in _results(plan, scanner, digest, spool, fresh()):
                 writer.add(rows)
-                for row in rows.files:
+                for row in rows[0].files if rows else ():
                     _count(tally, row)
-                sizes["done"] += sum(source.size or 0 for source in job)
+                sizes["done"] += done
                 progress.update(**sizes, events=tally["events"], files=tally["files"])
         store.finish(scan_id)
     finally:
@@ -287,7 +291,7 @@ def results(plan: Plan) -> Iterator[Rows]:
     scanner = engine.Engine(catalogue, engine.cache_directory())
     _prepare(plan, scanner, plan.digest(catalogue), None)
     for source in plan.sources():
-        yield _read([source])
+        yield _read_whole([source])
 
 
 def _count(tally: dict[str, Any], row: FileRow) -> None:
@@ -323,10 +327,11 @@ class _Writer:
         if kind is None or kind is KeyboardInterrupt:
             self.flush()
 
-    def add(self, rows: Rows) -> None:
-        self._waiting.append(rows)
-        self._files += len(rows.files)
-        self._bytes += rows.events.held_bytes + rows.evidence.held_bytes
+    def add(self, rows: Sequence[Rows]) -> None:
+        """Take what must be written together."""
+        self._waiting += rows
+        self._files += sum(len(one.files) for one in rows)
+        self._bytes += sum(one.events.held_bytes + one.evidence.held_bytes for one in rows)
         if (
             self._files >= TRANSACTION_FILES
             or self._bytes >= TRANSACTION_BYTES
@@ -351,34 +356,98 @@ class _Writer:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
+Job = Sequence[Source] | Part
+
+
 def _results(
     plan: Plan, scanner: engine.Engine, digest: str, spool: str, sources: Iterable[Source]
-) -> Iterator[tuple[list[Source], Rows]]:
-    """Each job with its rows; in this process where one worker or one job is all there is."""
-    jobs = _jobs(sources)
+) -> Iterator[tuple[int, list[Rows]]]:
+    """Bytes on disk that are done, with the rows of whole files, the `files` rows with the first.
+
+    In this process where one worker or one job is all there is. A file in parts comes when all of
+    them are there; one whose parts do not fit together is read again, whole, after all others.
+    """
+    jobs = _jobs(sources, plan.workers)
     first = list(itertools.islice(jobs, 2))
     if plan.workers == 1 or len(first) < 2:
         _prepare(plan, scanner, digest, spool)
         for job in itertools.chain(first, jobs):
-            yield job, _read(job)
+            assert not isinstance(job, Part)
+            yield _size(job), [_read_whole(job)]
         return
     from ingest import executors
 
-    jobs = itertools.chain(first, jobs)
     arguments = (plan, scanner.catalogue.for_workers(), digest, spool)
     pool = executors.local(plan.workers, _start_worker, arguments)
-    for job, done in executors.run(pool, _read, jobs, window=plan.workers * 4):
-        if isinstance(done, executors.WorkerDied):
-            yield job, Rows([_lost(source, digest) for source in job])
-        else:
-            yield job, done
+    window = plan.workers * 4
+    gathering = parts.Gathering()
+    told: dict[Source, int] = {}
+    wanted = (
+        job
+        for job in itertools.chain(first, jobs)
+        if not isinstance(job, Part) or job.source not in gathering.over
+    )
+    for job, done in executors.run(pool, _read, wanted, window):
+        if not isinstance(job, Part):
+            yield _size(job), [_whole(job, done, digest)]
+            continue
+        told[job.source] = told.get(job.source, 0) + job.size_bytes
+        if isinstance(done, parts.Found):
+            yield job.size_bytes, _stitched(job.source, gathering.add(job, done), digest)
+        elif job.source not in gathering.over:
+            gathering.drop(job.source)
+            left = (job.source.size or 0) - told[job.source]
+            yield job.size_bytes + left, [Rows([_lost(job.source, digest)])]
+    again: list[Job] = [[source] for source in gathering.again]
+    for job, done in executors.run(pool, _read, again, window) if again else ():
+        assert not isinstance(job, Part)
+        yield _size(job) - told[job[0]], [_whole(job, done, digest)]
 
 
-def _jobs(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    """Small files together, large ones alone."""
+def _whole(job: Sequence[Source], done: Rows | Found | WorkerDied, digest: str) -> Rows:
+    """The rows of a job that is no part, also where its worker was killed."""
+    if isinstance(done, Rows):
+        return done
+    return Rows([_lost(source, digest) for source in job])
+
+
+def _stitched(source: Source, found: Sequence[Found], digest: str) -> list[Rows]:
+    """The rows of a file that was read in these parts."""
+    if not found:
+        return []
+    row = _row(files.log_file(source), source, found[0].tally, ("ok", None), digest)
+    return [Rows([row] if part is found[0] else [], part.events, part.evidence) for part in found]
+
+
+def _jobs(sources: Iterable[Source], workers: int) -> Iterator[Job]:
+    """Small files together, large ones alone; for several workers the largest in sight first.
+
+    Of those a file that would keep one worker busy when the others have no more to do goes in
+    parts.
+    """
+    batches = _batches(sources)
+    if workers == 1:
+        yield from batches
+        return
+    ahead: list[Sequence[Source]] = []
+    while True:
+        ahead += itertools.islice(batches, workers * JOBS_IN_SIGHT - len(ahead))
+        if not ahead:
+            return
+        sizes = [_size(job) for job in ahead]
+        job = ahead.pop(sizes.index(max(sizes)))
+        large = len(job) == 1 and max(sizes) * workers * 2 > sum(sizes)
+        pieces: Sequence[Job] = parts.cut(job[0], workers) if large else ()
+        yield from pieces or [job]
+
+
+def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
     job: list[Source] = []
     size = 0
     for source in sources:
+        if parts.is_large(source):
+            yield [source]
+            continue
         if job and (size + (source.size or 0) > JOB_BYTES or len(job) >= JOB_FILES):
             yield job
             job, size = [], 0
@@ -386,6 +455,11 @@ def _jobs(sources: Iterable[Source]) -> Iterator[list[Source]]:
         size += source.size or 0
     if job:
         yield job
+
+
+def _size(job: Sequence[Source]) -> int:
+    """Bytes on disk."""
+    return sum(source.size or 0 for source in job)
 
 
 # -- in a worker ---------------------------------------------------------------------------------
@@ -429,7 +503,14 @@ def _prepare(plan: Plan, scanner: engine.Engine, digest: str, spool: str | None)
     )
 
 
-def _read(job: Sequence[Source]) -> Rows:
+def _read(job: Job) -> Rows | Found:
+    """What comes of a job, in the process that was made ready for it."""
+    if isinstance(job, Part):
+        return _read_part(job)
+    return _read_whole(job)
+
+
+def _read_whole(job: Sequence[Source]) -> Rows:
     """The rows of every file of these sources."""
     worker = _worker
     assert worker is not None
@@ -453,9 +534,8 @@ def _read_file(
 ) -> FileRow:
     """Read one file into `gathered`; its `files` row."""
     started = time.monotonic()
-    file_id = identity(file)
     tz = worker.plan.zone(file.labels.cluster)
-    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz)
+    recorder = records.Recorder(file, identity(file), worker.rules, worker.masker, tz)
     survey = _Survey(worker.survey)
     error = file.problem
     status = file.status if file.problem else "ok"
@@ -483,9 +563,111 @@ def _read_file(
         if reader.stats.truncated and status == "ok":
             status, error = "truncated", reader.stats.truncated
     stats = reader.stats if reader is not None else blocks.Stats()
+    tally = Tally(
+        codec=stats.codec,
+        sha256_head=stats.sha256_head,
+        raw_bytes=stats.raw_bytes,
+        lines=stats.lines,
+        cut_lines=stats.cut_lines,
+    )
+    _note(tally, recorder, survey, started)
+    return _row(file, source, tally, (status, error), worker.digest)
+
+
+def _read_part(part: Part) -> Found:
+    """What comes of one part of a file; not sound where anything is not as it should be.
+
+    What that is, whoever reads the file whole will tell.
+    """
+    worker = _worker
+    assert worker is not None
+    started = time.monotonic()
+    source = part.source
+    file = files.log_file(source)
+    name = f"{identity(file):016x}-{part.number}"
+    gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, most=0)
+    near = records.Guess(part.near_us)
+    recorder = records.Recorder(
+        file,
+        identity(file),
+        worker.rules,
+        worker.masker,
+        worker.plan.zone(file.labels.cluster),
+        records.Entry(near, part.warm_from) if part.number else None,
+    )
+    survey = _Survey(worker.survey)
+    tally = Tally()
+    first_line = begin = -1
+    near_us = None
+    phase = before = parts.Phase.BEFORE
+    try:
+        with blocks.open_from(
+            source,
+            functools.partial(parts.content, part),
+            part.places[0].content,
+            block_bytes=worker.plan.block_bytes,
+        ) as (raw, reader):
+            same = parts.identity(raw) == part.identity
+            for phase, block in parts.phases(part, reader) if same else ():
+                if phase >= parts.Phase.LAST > before:
+                    near_us = recorder.near_us
+                before = phase
+                if begin < 0 and phase >= parts.Phase.OWN:
+                    recorder.begin()
+                    begin, first_line = block.offset, block.line_no
+                if phase == parts.Phase.AFTER:
+                    if not recorder.unsettled:
+                        break
+                    recorder.add(block, parts.NOTHING)
+                elif phase != parts.Phase.BEFORE:
+                    hits = worker.scanner.scan(block.data, block.start, block.end)
+                    recorder.add(block, hits)
+                if parts.Phase.OWN <= phase < parts.Phase.AFTER:
+                    parts.count_own(tally, begin, block)
+                    survey.add(block)
+                    gathered.take(recorder)
+            if begin < 0:
+                recorder.begin()
+            ended = parts.Phase.OWN <= phase < parts.Phase.AFTER
+            recorder.finish(last=ended)
+            same = same and parts.identity(raw) == part.identity
+    except StoreError:
+        raise
+    except Exception:
+        return Found(tally)
+    gathered.take(recorder)
+    tally.codec, tally.sha256_head = reader.stats.codec, reader.stats.sha256_head
+    _note(tally, recorder, survey, started)
+    rows = gathered.finish([])
+    return Found(
+        tally,
+        first_line=first_line,
+        ended=ended,
+        sound=same and not reader.stats.truncated,
+        asked=near.asked and bool(tally.lines),
+        times=near.times,
+        near_us=near_us,
+        evidence_for=recorder.evidence_for,
+        events=rows.events,
+        evidence=rows.evidence,
+    )
+
+
+def _note(tally: Tally, recorder: records.Recorder, survey: _Survey, started: float) -> None:
+    """Add to a tally what was found, and how long it took."""
+    tally.took(recorder)
+    tally.surveyed, tally.stamped, tally.ranked = survey.lines, survey.stamped, survey.ranked
+    tally.seconds = time.monotonic() - started
+
+
+def _row(
+    file: LogFile, source: Source, tally: Tally, state: tuple[str, str | None], digest: str
+) -> FileRow:
+    """The `files` row of a file that was read; `state` is its status and error."""
     labels = file.labels
+    status, error = state
     return FileRow(
-        file_id=file_id,
+        file_id=identity(file),
         path=file.path,
         location=files.storable(file.source),
         cluster=labels.cluster,
@@ -495,25 +677,25 @@ def _read_file(
         host=labels.host,
         rank=labels.rank,
         kind=file.kind,
-        codec=stats.codec,
+        codec=tally.codec,
         size_bytes=file.size,
-        raw_bytes=stats.raw_bytes,
-        lines=stats.lines,
-        events=recorder.matches,
-        first_ts=recorder.first_ts,
-        last_ts=recorder.last_ts,
+        raw_bytes=tally.raw_bytes,
+        lines=tally.lines,
+        events=tally.matches,
+        first_ts=tally.first_ts,
+        last_ts=tally.last_ts,
         mtime=file.mtime_us,
-        ts_lines=survey.scaled(survey.stamped, stats.lines),
-        rank_lines=survey.scaled(survey.ranked, stats.lines),
-        cut_lines=stats.cut_lines,
-        replaced_bytes=recorder.losses.replaced_bytes,
-        masked=recorder.losses.masked,
-        sha256_head=stats.sha256_head,
+        ts_lines=tally.scaled(tally.stamped),
+        rank_lines=tally.scaled(tally.ranked),
+        cut_lines=tally.cut_lines,
+        replaced_bytes=tally.replaced_bytes,
+        masked=tally.masked,
+        sha256_head=tally.sha256_head,
         archive_id=identity(files.log_file(source)) if file.member is not None else None,
         status=status,
         error=error,
-        seconds=time.monotonic() - started,
-        catalogue_digest=worker.digest,
+        seconds=tally.seconds,
+        catalogue_digest=digest,
     )
 
 
@@ -550,11 +732,12 @@ class _Gathered:
     A batch costs 0.7 ms whatever it holds, so small files share one.
     """
 
-    def __init__(self, spool: str | None) -> None:
+    def __init__(self, spool: str | None, most: int | None = None) -> None:
+        most = SPOOL_BYTES if most is None else most
         self._rows: list[records.Row] = []
         self._lines: list[records.Line] = []
-        self._events = _Spool(spool and f"{spool}.events", schema.EVENTS.schema)
-        self._evidence = _Spool(spool and f"{spool}.evidence", schema.EVIDENCE.schema)
+        self._events = _Spool(spool and f"{spool}.events", schema.EVENTS.schema, most)
+        self._evidence = _Spool(spool and f"{spool}.evidence", schema.EVIDENCE.schema, most)
 
     def take(self, recorder: records.Recorder) -> None:
         """Take what the recorder has closed."""
@@ -580,9 +763,10 @@ class _Gathered:
 class _Spool:
     """Batches of one table: few in memory, more in an Arrow stream beside the database."""
 
-    def __init__(self, path: str | None, shape: pa.Schema) -> None:
+    def __init__(self, path: str | None, shape: pa.Schema, most: int) -> None:
         self._path = path
         self._schema = shape
+        self._most = most
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0  # of those batches
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
@@ -591,7 +775,7 @@ class _Spool:
         """Keep the batch; raises StoreError where the spool cannot be written."""
         self._batches.append(batch)
         self._bytes += batch.nbytes
-        if self._path is None or self._bytes < SPOOL_BYTES:
+        if self._path is None or self._bytes < self._most:
             return
         try:
             if self._writer is None:
@@ -653,10 +837,6 @@ class _Survey:
         found = self._ranks.ends(memoryview(data)[start:stop])[1]
         if found:
             self.ranked += len(np.unique(np.searchsorted(ends, np.array(found))))
-
-    def scaled(self, count: int, lines: int) -> int:
-        """The count for all lines of the file."""
-        return round(count * lines / self.lines) if self.lines else 0
 
 
 def _version() -> str:

@@ -195,6 +195,30 @@ class Rules:
                     break
 
 
+class Guess(int):
+    """A time (µs) in the place of the last one before a part of a file, and what was made of it."""
+
+    asked = False  # whether a time without a year was put near it
+    times: tuple[int, int] | None = None  # the earliest and latest time seen while it stood
+
+    def __floordiv__(self, other: int, /) -> int:
+        """The day that `headers` puts a time without a year near."""
+        self.asked = True
+        return int(self) // other
+
+    def saw(self, ts: int) -> None:
+        """Note a time that was seen."""
+        earliest, latest = self.times or (ts, ts)
+        self.times = min(earliest, ts), max(latest, ts)
+
+
+class Entry(NamedTuple):
+    """What a recorder is told that begins in the middle of a file."""
+
+    near_us: Guess
+    warm_from: int  # offset of its first whole line; times from there on take the guess's place
+
+
 class Line(NamedTuple):
     """A line of evidence, masked."""
 
@@ -243,13 +267,27 @@ class _Pending:
     event_id: int
     lines: list[tuple[int, bytes]]
     remaining: int
+    losses: Losses
 
 
 class Recorder:
-    """Collects the rows of one file; `take` hands them over, `finish` closes the file."""
+    """Collects the rows of one file; `take` hands them over, `finish` closes the file.
 
-    def __init__(self, file: LogFile, file_id: int, rules: Rules, masker: Masker, tz: Any) -> None:
+    Of a part of a file it also tells for which failures it has evidence, as (event_id, what was
+    lost in its lines): the file's evidence is that of the first part that has some.
+    """
+
+    def __init__(
+        self,
+        file: LogFile,
+        file_id: int,
+        rules: Rules,
+        masker: Masker,
+        tz: Any,
+        entry: Entry | None = None,
+    ) -> None:
         self.losses = Losses()
+        self.evidence_for: dict[str, tuple[int, Losses]] = {}  # by failure
         self.first_ts: int | None = None
         self.last_ts: int | None = None
         self.matches = 0
@@ -257,8 +295,9 @@ class Recorder:
         self._file_id = file_id
         self._rules = rules
         self._masker = masker
-        self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, near_us=None)
-        self._stamps = _Stamps(self._clock)
+        near_us = entry.near_us if entry else None
+        self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, near_us=near_us)
+        self._stamps = _Stamps(self._clock, entry.warm_from if entry else 0)
         self._open: deque[Row] = deque()
         self._folds: dict[tuple[Any, ...], Row] = {}
         self._cells: dict[tuple[int, int], Row] = {}
@@ -267,9 +306,8 @@ class Recorder:
         self._seen_on_line: tuple[int, set[int]] = (-1, set())
         self._closed: list[Row] = []
         self._evidence: list[Line] = []
-        self._evidence_for: set[str] = set()
         self._pending: list[_Pending] = []
-        self._unstamped = True
+        self._unstamped = entry is None
         self._last_block: Block | None = None
 
     def add(self, block: Block, hits: Hits) -> None:
@@ -292,15 +330,45 @@ class Recorder:
         end = block.offset + block.end - block.start
         self._close(end)
 
-    def finish(self) -> None:
-        """Close every row: the file has ended. The last block's buffer must still be as it was."""
+    @property
+    def near_us(self) -> int | None:
+        """The last time that was seen; None where none was, or a guess still stands for it."""
+        near = self._clock.near_us
+        return None if isinstance(near, Guess) else near
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a row or evidence still wants later lines."""
+        return bool(self._waiting or self._pending)
+
+    def begin(self) -> None:
+        """Forget the rows so far but not what they told of times: a part's own lines come next."""
+        self.losses = Losses()
+        self.evidence_for = {}
+        self.first_ts = self.last_ts = None
+        self.matches = 0
+        self._open.clear()
+        self._folds.clear()
+        self._cells.clear()
+        self._waiting.clear()
+        self._closed.clear()
+        self._evidence.clear()
+        self._pending.clear()
+
+    def finish(self, *, last: bool = True) -> None:
+        """Close every row: the file or the part has ended; `last` where the file has.
+
+        The last block's buffer must still be as it was.
+        """
         self._waiting.clear()
         self._close(_INT64)
         self._complete(everything=True)
-        if (block := self._last_block) is not None:
+        if last and (block := self._last_block) is not None:
             bottom = max(block.history, block.end - LOOK)
-            last = _last_stamp(block.data, bottom, block.end, True, self._clock)
-            self._widen(last[1] if last else None)
+            if found := _last_stamp(block.data, bottom, block.end, True, self._clock):
+                self._widen(found[1])
+                if isinstance(near := self._clock.near_us, Guess):
+                    near.saw(found[1])
 
     def take(self) -> tuple[list[Row], list[Line]]:
         """The rows closed and the lines of evidence collected since the last call."""
@@ -414,9 +482,10 @@ class Recorder:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK, lo)
                 if row.ts_hi is None:
                     self._waiting.append(row)
-            if rule.signature.role == "cause" and rule.failure.id not in self._evidence_for:
-                self._evidence_for.add(rule.failure.id)
-                self._gather(block, places, row.event_id, start, end)
+            if rule.signature.role == "cause" and rule.failure.id not in self.evidence_for:
+                losses = Losses()
+                self.evidence_for[rule.failure.id] = row.event_id, losses
+                self._gather(block, places, row.event_id, losses, start, end)
 
     def _read(
         self, block: Block, low: int, high: int, at: int
@@ -543,11 +612,15 @@ class Recorder:
         if header.ts is not None:
             row.ts_last = header.ts
             self._widen(header.ts)
+            if isinstance(row.last_near, Guess):
+                row.last_near.saw(header.ts)
         row.last_segment = None
 
     # -- evidence ------------------------------------------------------------------------------
 
-    def _gather(self, block: Block, places: Places, event_id: int, start: int, end: int) -> None:
+    def _gather(
+        self, block: Block, places: Places, event_id: int, losses: Losses, start: int, end: int
+    ) -> None:
         """Take the lines before the event and its own, and begin to take those that follow.
 
         As far back as any block remembers, or where the file begins.
@@ -569,6 +642,7 @@ class Recorder:
                 for begin, stop in reversed(bounds)
             ],
             EVIDENCE_AFTER,
+            losses,
         )
         self._pending.append(pending)
         self._follow([pending], block, places, end + 1)
@@ -596,14 +670,15 @@ class Recorder:
                 waiting.append(pending)
                 continue
             numbers, lines = zip(*pending.lines, strict=True)
-            text, masked = self._masker.mask(b"\n".join(lines))
-            self.losses.masked += masked
+            text, pending.losses.masked = self._masker.mask(b"\n".join(lines))
             for line_no, line, clean in zip(numbers, lines, text.split(b"\n"), strict=True):
                 if len(line) > EVIDENCE_BYTES:
                     clean = _cut(clean, b"\r" in line, len(line) == EVIDENCE_BYTES + MARGIN)
                 decoded, replaced = _decoded(clean)
-                self.losses.replaced_bytes += replaced
+                pending.losses.replaced_bytes += replaced
                 self._evidence.append(Line(pending.event_id, self._file_id, line_no, decoded))
+            self.losses.masked += pending.losses.masked
+            self.losses.replaced_bytes += pending.losses.replaced_bytes
         self._pending = waiting
 
 
@@ -730,8 +805,9 @@ class _Stamps:
     Both directions remember what they searched, so that a file is looked through once at most.
     """
 
-    def __init__(self, clock: headers.Clock) -> None:
+    def __init__(self, clock: headers.Clock, known_from: int) -> None:
         self._clock = clock
+        self._known_from = known_from
         self._last: tuple[int, int] | None = None  # (offset, us) of the latest stamped line known
         self._searched = 0  # stamped lines before this offset are accounted for in _last
         self._next: tuple[int, int] | None = None  # (offset, us) of a stamped line further on
@@ -740,7 +816,10 @@ class _Stamps:
     def saw(self, offset: int, ts: int) -> None:
         """A line at `offset` carries its own time."""
         self._last, self._searched = (offset, ts), offset
-        self._clock.near_us = ts
+        if isinstance(near := self._clock.near_us, Guess):
+            near.saw(ts)
+        if offset >= self._known_from:
+            self._clock.near_us = ts
 
     def before(self, block: Block, start: int, offset: int) -> int | None:
         """The time of the nearest stamped line in the LOOK bytes before the line at `offset`."""

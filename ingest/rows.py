@@ -57,13 +57,30 @@ class Batches:
 
     batches: Sequence[pa.RecordBatch] = ()
     spool: str | None = None
+    line_shift: int = 0  # to be added to line numbers
+    without: frozenset[int] = frozenset()  # event_ids of rows to be left out
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """The batches one by one, those of the file first."""
         if self.spool:
             with pa.OSFile(self.spool, "rb") as file, pa.ipc.open_stream(file) as reader:
-                yield from reader
-        yield from self.batches
+                yield from map(self._placed, reader)
+        yield from map(self._placed, self.batches)
+
+    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.without and not self.line_shift:
+            return batch
+        import pyarrow.compute as pc  # slow to load, and needed for files read in parts only
+
+        if self.without:
+            out = pc.is_in(batch["event_id"], pa.array(self.without, batch["event_id"].type))
+            batch = batch.filter(pc.invert(out))
+        for name in ("line_no", "last_line_no") if self.line_shift else ():
+            if name in batch.schema.names:
+                place = batch.schema.get_field_index(name)
+                shifted = pc.add(batch[name], self.line_shift)
+                batch = batch.set_column(place, batch.schema.field(name), shifted)
+        return batch
 
     @property
     def held_bytes(self) -> int:
