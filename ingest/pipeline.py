@@ -357,6 +357,8 @@ def _results(
     """Each job with its rows; in this process where one worker or one job is all there is."""
     jobs = _jobs(sources)
     first = list(itertools.islice(jobs, 2))
+    if not first:
+        return
     if plan.workers == 1 or len(first) < 2:
         _prepare(plan, scanner, digest, spool)
         for job in itertools.chain(first, jobs):
