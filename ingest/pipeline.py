@@ -369,6 +369,8 @@ def _results(
     """
     jobs = _jobs(sources, plan.workers)
     first = list(itertools.islice(jobs, 2))
+    if not first:
+        return
     if plan.workers == 1 or len(first) < 2:
         _prepare(plan, scanner, digest, spool)
         for job in itertools.chain(first, jobs):
