@@ -52,7 +52,8 @@ _OPEN: dict[str, Callable[..., Any]] = {
 }
 PIECES = (64 << 10, 1 << 20, 16 << 20)  # what a slow peer is tried on before the whole
 SLOW = 20  # a peer that would take more than so many times as long as firstfault gets a piece
-_LEAST_S = 10.0  # and any may take as long as this
+SMALL = 4  # and a piece should not take more than so many times as long
+_LEAST_S = 10.0  # any may take as long as this
 _PATIENCE_S = 60.0  # beside that, for compiling the patterns
 _DATA_BYTES = 8 << 30  # memory of a peer: one regex tool took 16 GiB for a single pattern
 _BLOCK = 1 << 20
@@ -455,16 +456,12 @@ class _Field:
         return work
 
     def _climb(self, work: _Work, base_s: float | None) -> None:
-        sizes = [*PIECES, 0]
-        budget = patience = None
-        if base_s is None:
-            sizes = [0]
-        else:
-            budget = max(SLOW * base_s, _LEAST_S)
-            patience = 2 * budget + _PATIENCE_S
+        sizes = [0] if base_s is None else [*PIECES, 0]
+        patience = base_s and 2 * SLOW * base_s + _PATIENCE_S
         for size in sizes:
             piece = self._piece(size)
-            if work.piece and budget:
+            if work.piece and base_s:
+                budget = max(base_s * (SMALL if size else SLOW), _LEAST_S)
                 started = self._run(work.peer, work.piece.empty, patience)[0]
                 net = max(0.0, work.probe_s - started)
                 if started + net * piece.truth.bytes / work.piece.truth.bytes > budget:
