@@ -14,8 +14,8 @@ DIALECTS = ("perl", "posix", "ugrep", "unicode", "ascii")
 _TOKEN = re.compile(
     r"(?P<escape>\\x[0-9a-fA-F]{2}|\\.)"
     r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])"
+    r"|(?P<flag>\(\?(?!:|P<))"
     r"|(?P<group>\((?:\?(?::|P<\w+>))?)"
-    r"|(?P<flag>\(\?)"
     r"|(?P<repeat>(?:\{\d+(?:,\d*)?\}|[*+?])\??)"
     r"|(?P<char>.)",
     re.DOTALL,

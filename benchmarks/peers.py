@@ -377,6 +377,7 @@ class _Work:
     expected: int | None = None
     counted: int | None = None
     problem: str | None = None
+    patience_s: float | None = None
     probe_s: float = 0.0
     seconds: list[float] = field(default_factory=list)
     start_seconds: list[float] = field(default_factory=list)
@@ -451,28 +452,29 @@ class _Field:
         else:
             try:
                 self._climb(work, base.probe_s if base else None)
-            except PeerError as error:
-                work.problem = str(error)
+            except (PeerError, subprocess.TimeoutExpired) as error:
+                work.problem = _said(error)
         return work
 
     def _climb(self, work: _Work, base_s: float | None) -> None:
-        sizes = [0] if base_s is None else [*PIECES, 0]
-        patience = base_s and 2 * SLOW * base_s + _PATIENCE_S
+        """Count on ever larger pieces; stop at a wrong count, or where the next would be slow."""
+        sizes = [0]
+        if base_s:
+            sizes = [size for size in PIECES if size < self._piece(0).truth.bytes] + sizes
+            work.patience_s = 2 * SLOW * base_s + _PATIENCE_S
         for size in sizes:
             piece = self._piece(size)
-            if work.piece and base_s:
-                budget = max(base_s * (SMALL if size else SLOW), _LEAST_S)
-                started = self._run(work.peer, work.piece.empty, patience)[0]
-                net = max(0.0, work.probe_s - started)
-                if started + net * piece.truth.bytes / work.piece.truth.bytes > budget:
-                    return
             try:
-                seconds, counted = self._run(work.peer, piece.paths, patience)
-            except subprocess.TimeoutExpired as error:
+                if work.piece and base_s:
+                    budget = max(base_s * (SMALL if size else SLOW), _LEAST_S)
+                    started, _ = self._run(work, work.piece.empty)
+                    net = max(0.0, work.probe_s - started)
+                    if started + net * piece.truth.bytes / work.piece.truth.bytes > budget:
+                        return
+                seconds, counted = self._run(work, piece.paths)
+            except subprocess.TimeoutExpired:
                 if not work.piece:
-                    raise PeerError(
-                        f"took more than {error.timeout:.0f} s for {piece.truth.bytes:,} bytes"
-                    ) from None
+                    raise
                 return
             work.piece, work.counted, work.probe_s = piece, counted, seconds
             work.expected = self._expected(work.peer, piece.truth)
@@ -505,14 +507,18 @@ class _Field:
                 file.write(text)
         return paths
 
-    def _run(self, peer: Peer, paths: Sequence[Path], patience: float | None) -> tuple[float, int]:
+    def _run(self, work: _Work, paths: Sequence[Path]) -> tuple[float, int]:
         """Seconds of the whole processes, and what they counted."""
+        peer = work.peer
         shares = 1 if peer.threads else min(self._cores, len(paths))
         patterns = self._scratch / peer.dialect
         commands = [peer.command(paths[n::shares], patterns, self._cores) for n in range(shares)]
         with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
             output, seconds = _processes(
-                [command for command in commands if command], Path(directory), self._cores, patience
+                [command for command in commands if command],
+                Path(directory),
+                self._cores,
+                work.patience_s,
             )
         try:
             return seconds, peer.count(output)
@@ -524,10 +530,10 @@ class _Field:
         if work.problem or not work.piece:
             return
         try:
-            started, _ = self._run(work.peer, work.piece.empty, None)
-            seconds, counted = self._run(work.peer, work.piece.paths, None)
-        except PeerError as error:
-            work.problem = str(error)
+            started, _ = self._run(work, work.piece.empty)
+            seconds, counted = self._run(work, work.piece.paths)
+        except (PeerError, subprocess.TimeoutExpired) as error:
+            work.problem = _said(error)
             return
         work.start_seconds.append(started)
         work.seconds.append(seconds)
@@ -561,6 +567,12 @@ class _Field:
             else None,
             ratio_net=_ratio(outcome.bytes, _net(work), size, _net(base)),
         )
+
+
+def _said(error: PeerError | subprocess.TimeoutExpired) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"took more than {error.timeout:.0f} s"
+    return str(error)
 
 
 def _net(work: _Work) -> list[float]:

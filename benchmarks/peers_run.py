@@ -212,7 +212,7 @@ def duckdb(patterns: Patterns, paths: Sequence[str], cores: int) -> int:
 
         def refused(pattern: str) -> bool:
             try:
-                connection.execute("SELECT regexp_matches('', $1)", [pattern])
+                connection.execute("SELECT regexp_matches('', $1)", [pattern]).fetchall()
             except package.InvalidInputException:
                 return True
             return False
@@ -223,7 +223,7 @@ def duckdb(patterns: Patterns, paths: Sequence[str], cores: int) -> int:
             table = arrow.table({"line": block.decode("latin-1").split("\n")})
             connection.register("lines", table)
             query = f"SELECT count(*) FROM lines WHERE {any_of}"  # noqa: S608
-            (found,) = connection.execute(query, joined).fetchone()
+            ((found,),) = connection.execute(query, joined).fetchall()
             lines += found
     return lines
 
