@@ -50,7 +50,7 @@ _OPEN: dict[str, Callable[..., Any]] = {
     ".bz2": bz2.open,
     ".xz": lzma.open,
 }
-PIECES = (64 << 10, 1 << 20, 16 << 20)  # what a slow peer is tried on before the whole
+PIECES = (1 << 20, 16 << 20)  # what a slow peer is tried on before the whole
 SLOW = 20  # a peer that would take more than so many times as long as firstfault gets a piece
 SMALL = 4  # and a piece should not take more than so many times as long
 _LEAST_S = 10.0  # any may take as long as this
@@ -462,12 +462,13 @@ class _Field:
         if base_s:
             sizes = [size for size in PIECES if size < self._piece(0).truth.bytes] + sizes
             work.patience_s = 2 * SLOW * base_s + _PATIENCE_S
+        started = 0.0
         for size in sizes:
             piece = self._piece(size)
             try:
                 if work.piece and base_s:
                     budget = max(base_s * (SMALL if size else SLOW), _LEAST_S)
-                    started, _ = self._run(work, work.piece.empty)
+                    started = started or self._run(work, work.piece.empty)[0]
                     net = max(0.0, work.probe_s - started)
                     if started + net * piece.truth.bytes / work.piece.truth.bytes > budget:
                         return
