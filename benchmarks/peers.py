@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,7 @@ _OPEN: dict[str, Callable[..., Any]] = {
     ".bz2": bz2.open,
     ".xz": lzma.open,
 }
-PIECES = (1 << 20, 16 << 20)  # what a slow peer is tried on before the whole
+PIECES = (1 << 20, 16 << 20, 256 << 20)  # what a slow peer is tried on before the whole
 SLOW = 20  # a peer that would take more than so many times as long as firstfault gets a piece
 SMALL = 4  # and a piece should not take more than so many times as long
 _LEAST_S = 10.0  # any may take as long as this
@@ -405,6 +406,8 @@ def compare(
     with tempfile.TemporaryDirectory() as directory:
         field_ = _Field(files, catalogue, cores, Path(directory))
         base = field_.prove(ours, None)
+        if not base.piece:
+            raise PeerError(f"{ours.name}: {base.problem}: without it there is nothing to compare")
         works = [field_.prove(p, base) for p in others if names is None or p.name in names]
         for _ in range(rounds):
             for work in (base, *works):
@@ -470,7 +473,9 @@ class _Field:
                     budget = max(base_s * (SMALL if size else SLOW), _LEAST_S)
                     started = started or self._run(work, work.piece.empty)[0]
                     net = max(0.0, work.probe_s - started)
-                    if started + net * piece.truth.bytes / work.piece.truth.bytes > budget:
+                    grown = net * piece.truth.bytes / work.piece.truth.bytes
+                    # Where start-up is most of it, a larger piece must tell.
+                    if started + grown > budget and (net > started or not size):
                         return
                 seconds, counted = self._run(work, piece.paths)
             except subprocess.TimeoutExpired:
@@ -617,36 +622,45 @@ def _processes(
         "OMP_NUM_THREADS": str(cores),
     }
     began = time.perf_counter()
-    running = [
-        subprocess.Popen(
-            [*limits, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=directory,
-            env=environment,
-            start_new_session=True,
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [*limits, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd=directory,
+                    env=environment,
+                    start_new_session=True,
+                )
+            )
+            for command in commands
+        ]
+        stack.callback(_end, running)
+        return b"".join(_output(process, began, patience) for process in running), (
+            time.perf_counter() - began
         )
-        for command in commands
-    ]
-    output = b""
+
+
+def _output(process: subprocess.Popen[bytes], began: float, patience: float | None) -> bytes:
+    left = None if patience is None else max(0.0, began + patience - time.perf_counter())
     try:
-        for process in running:
-            left = patience and max(0.0, began + patience - time.perf_counter())
-            out, err = process.communicate(timeout=left)
-            output += out
-            # To the grep family 1 means no hit, and then it is silent.
-            if process.returncode not in (0, 1) or (process.returncode and err):
-                last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-                raise PeerError(f"exit code {process.returncode}: {last[0].strip()[:100]}")
-        return output, time.perf_counter() - began
+        out, err = process.communicate(timeout=left)
     except subprocess.TimeoutExpired as error:
         raise subprocess.TimeoutExpired(error.cmd, patience or 0.0) from None
-    finally:
-        for process in running:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    # To the grep family 1 means no hit, and then it is silent.
+    if process.returncode not in (0, 1) or (process.returncode and err):
+        last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        raise PeerError(f"exit code {process.returncode}: {last[0].strip()[:100]}")
+    return out
+
+
+def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End what still runs, with what it started."""
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 # -- the limit -----------------------------------------------------------------------------------

@@ -266,6 +266,24 @@ def test_firstfault_and_re_agree_on_a_whole_comparison(log: Path) -> None:
     ]
 
 
+def test_peer_that_takes_too_long_is_ended(
+    log: Path, with_peers: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_peers(fake("endless", "sys.stdin.close()\nwhile True: pass"))
+    monkeypatch.setattr(peers, "SLOW", 0)
+    monkeypatch.setattr(peers, "_PATIENCE_S", 0.05)
+    _, endless = peers.compare([log], SMALL, rounds=1)
+    assert (endless.counted, endless.problem) == (None, "took more than 0 s")
+
+
+def test_without_firstfault_there_is_no_comparison(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "known", lambda: [fake("firstfault", "sys.exit('no disk')")])
+    with pytest.raises(PeerError, match="firstfault: exit code 1: no disk: without it"):
+        peers.compare([log], SMALL, rounds=1)
+
+
 def test_unknown_peer_is_named(log: Path) -> None:
     with pytest.raises(PeerError, match="gerp: no such peer: there are firstfault, ripgrep, "):
         peers.compare([log], SMALL, rounds=1, names=["gerp"])
