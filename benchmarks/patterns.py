@@ -62,7 +62,8 @@ def said(pattern: str, dialect: str) -> str | None:
             case _ if text == "." and dialect == "ascii":
                 word = _written(frozenset(b"\n"), True, dialect)
             case _:
-                word = "\\{" if text == "{" else text
+                # Beyond ASCII the dialects do not agree on what a character is.
+                word = {"{": "\\{"}.get(text, text) if text.isascii() else None
         if word is None:
             return None
         words.append(word)
@@ -120,6 +121,8 @@ def _written(members: frozenset[int], negated: bool, dialect: str) -> str | None
     """A set of bytes as a bracket expression."""
     if dialect == "ascii":
         members, negated = (_BYTES - members if negated else members) & _ASCII, False
+    elif not members <= _ASCII:
+        members, negated = _BYTES - members, not negated
     if dialect != "posix":
         ranges = "".join(
             _member(first) if first == last else f"{_member(first)}-{_member(last)}"
@@ -129,17 +132,17 @@ def _written(members: frozenset[int], negated: bool, dialect: str) -> str | None
     members -= {10}  # no line holds one
     if 0 in members:
         return None
-    # Brackets of POSIX have no escapes: `]` must come first, `-` last, `^` and `[` not first.
-    awkward = [byte for byte in b"]^[-" if byte in members]
+    # Brackets of POSIX have no escapes: `]` must come first, `-` first or last, `^` not first, and
+    # `[` before none of `.:=`.
+    awkward = "".join(char for char in "[^-" if ord(char) in members)
     plain = "".join(
         chr(first) if first == last else f"{chr(first)}-{chr(last)}"
-        for first, last in _ranges(members - set(awkward))
+        for first, last in _ranges(members - set(b"[]^-"))
     )
-    if awkward == [ord("^")] and not plain and not negated:
-        return "\\^"
-    closing = "]" if ord("]") in members else ""
-    rest = "".join(chr(byte) for byte in awkward if byte != ord("]"))
-    return f"[{'^' * negated}{closing}{plain}{rest}]"
+    body = "]" * (ord("]") in members) + plain + awkward
+    if body.startswith("^") and not negated:
+        body = body[::-1]
+    return "\\^" if body == "^" and not negated else f"[{'^' * negated}{body}]"
 
 
 def _ranges(members: frozenset[int]) -> Iterator[tuple[int, int]]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import bz2
-import functools
 import gzip
 import json
 import lzma
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,7 +169,7 @@ def _firstfault(paths: Sequence[Path], _patterns: Path, cores: int) -> list[str]
     return [*command, *map(str, paths)]
 
 
-@functools.cache
+@cache
 def _ours() -> str | None:
     line = (ROOT / "pyproject.toml").read_text().split("\nversion = ")[1].splitlines()[0]
     return line.strip('"')
@@ -208,7 +206,7 @@ def _tool(
     )
 
 
-@functools.cache
+@cache
 def _tool_version(program: str) -> str | None:
     if not shutil.which(program):
         return None
@@ -272,7 +270,7 @@ print(json.dumps(found))
 """
 
 
-@functools.cache
+@cache
 def _package_versions() -> dict[str, str | None]:
     """Distribution -> version in the interpreter of the peers, that one's own as ``."""
     names = ("vectorgrep", "pyperscan", "hyperscan", "chdb", "google-re2", "pyarrow", "numpy")
@@ -558,45 +556,37 @@ class _Field:
         )
         if work.piece:
             outcome = outcome._replace(bytes=work.piece.truth.bytes, whole=work.piece.whole)
-        if work.problem or not work.start_seconds or work.counted is None:
+        mine, ours = _results(work), _results(base)
+        if not mine:
             return outcome
-        outcome = outcome._replace(
-            result=BenchResult(outcome.bytes, work.counted, tuple(work.seconds)),
-            start=BenchResult(0, 0, tuple(work.start_seconds)),
-        )
-        if base.problem or not base.piece:
+        outcome = outcome._replace(result=mine[0], start=mine[1])
+        if not ours:
             return outcome
-        size = base.piece.truth.bytes
         return outcome._replace(
-            ratio=_ratio(outcome.bytes, work.seconds, size, base.seconds)
-            if outcome.whole
-            else None,
-            ratio_net=_ratio(outcome.bytes, _net(work), size, _net(base)),
+            ratio=_ratio(mine[0], ours[0]) if outcome.whole else None,
+            ratio_net=_ratio(mine[0].less(mine[1]), ours[0].less(ours[1])),
         )
+
+
+def _results(work: _Work) -> tuple[BenchResult, BenchResult] | None:
+    """The rounds of a work and those of its start-up, None where there are none to trust."""
+    if work.problem or not work.piece or work.counted is None or not work.seconds:
+        return None
+    whole = BenchResult(work.piece.truth.bytes, work.counted, tuple(work.seconds))
+    return whole, BenchResult(0, 0, tuple(work.start_seconds))
+
+
+def _ratio(mine: BenchResult | None, base: BenchResult | None) -> float | None:
+    """Speed over the base's, of other bytes maybe: median of the rounds' ratios."""
+    if not mine or not base:
+        return None
+    return mine.speed_over(base) * mine.bytes / base.bytes
 
 
 def _said(error: PeerError | subprocess.TimeoutExpired) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"took more than {error.timeout:.0f} s"
     return str(error)
-
-
-def _net(work: _Work) -> list[float]:
-    """Seconds of each round without start-up; empty where too little is left to tell."""
-    start = statistics.median(work.start_seconds)
-    net = [seconds - start for seconds in work.seconds]
-    return net if min(net) > 0 and statistics.median(net) * 2 > start else []
-
-
-def _ratio(
-    mine: int, seconds: Sequence[float], theirs: int, base_seconds: Sequence[float]
-) -> float | None:
-    """Speed over the base's: median of the rounds' ratios, None where there is none."""
-    if not seconds or not base_seconds:
-        return None
-    return statistics.median(
-        mine / own / (theirs / base) for own, base in zip(seconds, base_seconds, strict=True)
-    )
 
 
 def write_patterns(patterns: Sequence[str], dialect: str, path: Path) -> set[int]:
@@ -680,7 +670,7 @@ class Limit:
         """Raises PeerError where there is no C compiler or no Hyperscan for it."""
         self._program, self._database = directory / "hs_scan", directory / "patterns.hsdb"
         self._patterns = directory / "patterns.txt"
-        write_patterns([within_line(pattern) for pattern in patterns], "perl", self._patterns)
+        self._patterns.write_text("".join(f"{within_line(pattern)}\n" for pattern in patterns))
         compiler = shutil.which("cc")
         if not compiler:
             raise PeerError("hs_scan: no C compiler: apt install gcc libhyperscan-dev")
