@@ -13,8 +13,10 @@ import gzip
 import json
 import lzma
 import os
+import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -85,7 +87,8 @@ class PeerOutcome(NamedTuple):
     `bytes` is the decompressed size of what it was given, `whole` whether that was all. `start` is
     what it takes for empty files: imports and compiling. Ratios are speeds over firstfault's,
     medians of the rounds: `ratio` of whole processes, None for a piece, in which start-up weighs
-    more; `ratio_net` without start-up.
+    more; `ratio_net` without start-up. CPU seconds are medians too: where others use the machine
+    they say more than the clock.
     """
 
     peer: Peer
@@ -98,6 +101,8 @@ class PeerOutcome(NamedTuple):
     problem: str | None = None
     result: BenchResult | None = None
     start: BenchResult | None = None
+    cpu_s: float | None = None
+    start_cpu_s: float | None = None
     ratio: float | None = None
     ratio_net: float | None = None
 
@@ -358,6 +363,14 @@ def _blocks(path: Path) -> Iterator[bytes]:
 # -- comparing -----------------------------------------------------------------------------------
 
 
+class _Run(NamedTuple):
+    """One run of whole processes: wall clock, CPU of them and their children, and the count."""
+
+    seconds: float
+    cpu_s: float
+    counted: int
+
+
 class _Piece(NamedTuple):
     """Files to scan, as many empty ones, and what is in them."""
 
@@ -369,7 +382,10 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Work:
-    """What became of a peer so far: `piece` is the largest on which it counted, in `probe_s`."""
+    """What became of a peer so far: `piece` is the largest on which it counted, in `probe_s`.
+
+    `runs` are its rounds on that, `starts` those on empty files.
+    """
 
     peer: Peer
     piece: _Piece | None = None
@@ -378,8 +394,8 @@ class _Work:
     problem: str | None = None
     patience_s: float | None = None
     probe_s: float = 0.0
-    seconds: list[float] = field(default_factory=list)
-    start_seconds: list[float] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
+    starts: list[_Run] = field(default_factory=list)
 
 
 def compare(
@@ -469,13 +485,13 @@ class _Field:
             try:
                 if work.piece and base_s:
                     budget = max(base_s * (SMALL if size else SLOW), _LEAST_S)
-                    started = started or self._run(work, work.piece.empty)[0]
+                    started = started or self._run(work, work.piece.empty).seconds
                     net = max(0.0, work.probe_s - started)
                     grown = net * piece.truth.bytes / work.piece.truth.bytes
                     # Where start-up is most of it, a larger piece must tell.
                     if started + grown > budget and (net > started or not size):
                         return
-                seconds, counted = self._run(work, piece.paths)
+                seconds, _, counted = self._run(work, piece.paths)
             except subprocess.TimeoutExpired:
                 if not work.piece:
                     raise
@@ -511,21 +527,21 @@ class _Field:
                 file.write(text)
         return paths
 
-    def _run(self, work: _Work, paths: Sequence[Path]) -> tuple[float, int]:
-        """Seconds of the whole processes, and what they counted."""
+    def _run(self, work: _Work, paths: Sequence[Path]) -> _Run:
+        """Run a peer; raises PeerError where it fails and TimeoutExpired beyond its patience."""
         peer = work.peer
         shares = 1 if peer.threads else min(self._cores, len(paths))
         patterns = self._scratch / peer.dialect
         commands = [peer.command(paths[n::shares], patterns, self._cores) for n in range(shares)]
         with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
-            output, seconds = _processes(
+            output, seconds, cpu_s = _processes(
                 [command for command in commands if command],
                 Path(directory),
                 self._cores,
                 work.patience_s,
             )
         try:
-            return seconds, peer.count(output)
+            return _Run(seconds, cpu_s, peer.count(output))
         except (ValueError, KeyError) as error:
             raise PeerError(f"printed no count but {output[:60]!r}") from error
 
@@ -534,15 +550,15 @@ class _Field:
         if work.problem or not work.piece:
             return
         try:
-            started, _ = self._run(work, work.piece.empty)
-            seconds, counted = self._run(work, work.piece.paths)
+            start = self._run(work, work.piece.empty)
+            run = self._run(work, work.piece.paths)
         except (PeerError, subprocess.TimeoutExpired) as error:
             work.problem = _said(error)
             return
-        work.start_seconds.append(started)
-        work.seconds.append(seconds)
-        if counted != work.expected:
-            work.problem = f"counted {counted} instead of {work.expected}"
+        work.starts.append(start)
+        work.runs.append(run)
+        if run.counted != work.expected:
+            work.problem = f"counted {run.counted} instead of {work.expected}"
 
     def outcome(self, work: _Work, base: _Work) -> PeerOutcome:
         """What a peer did, beside firstfault in the same rounds."""
@@ -559,7 +575,12 @@ class _Field:
         mine, ours = _results(work), _results(base)
         if not mine:
             return outcome
-        outcome = outcome._replace(result=mine[0], start=mine[1])
+        outcome = outcome._replace(
+            result=mine[0],
+            start=mine[1],
+            cpu_s=statistics.median(run.cpu_s for run in work.runs),
+            start_cpu_s=statistics.median(run.cpu_s for run in work.starts),
+        )
         if not ours:
             return outcome
         return outcome._replace(
@@ -570,10 +591,12 @@ class _Field:
 
 def _results(work: _Work) -> tuple[BenchResult, BenchResult] | None:
     """The rounds of a work and those of its start-up, None where there are none to trust."""
-    if work.problem or not work.piece or work.counted is None or not work.seconds:
+    if work.problem or not work.piece or work.counted is None or not work.runs:
         return None
-    whole = BenchResult(work.piece.truth.bytes, work.counted, tuple(work.seconds))
-    return whole, BenchResult(0, 0, tuple(work.start_seconds))
+    whole = BenchResult(
+        work.piece.truth.bytes, work.counted, tuple(run.seconds for run in work.runs)
+    )
+    return whole, BenchResult(0, 0, tuple(run.seconds for run in work.starts))
 
 
 def _ratio(mine: BenchResult | None, base: BenchResult | None) -> float | None:
@@ -598,8 +621,8 @@ def write_patterns(patterns: Sequence[str], dialect: str, path: Path) -> set[int
 
 def _processes(
     commands: Sequence[list[str]], directory: Path, cores: int, patience: float | None
-) -> tuple[bytes, float]:
-    """Output and seconds of commands run side by side on the first so many cores.
+) -> tuple[bytes, float, float]:
+    """Output, seconds and CPU seconds of commands run side by side on the first so many cores.
 
     Raises PeerError where one fails, TimeoutExpired where they take longer than `patience`.
     """
@@ -611,7 +634,7 @@ def _processes(
         "POLARS_MAX_THREADS": str(cores),
         "OMP_NUM_THREADS": str(cores),
     }
-    began = time.perf_counter()
+    used, began = _cpu_s(), time.perf_counter()
     with ExitStack() as stack:
         running = [
             stack.enter_context(
@@ -628,9 +651,8 @@ def _processes(
             for command in commands
         ]
         stack.callback(_end, running)
-        return b"".join(_output(process, began, patience) for process in running), (
-            time.perf_counter() - began
-        )
+        output = b"".join([_output(process, began, patience) for process in running])
+        return output, time.perf_counter() - began, _cpu_s() - used
 
 
 def _output(process: subprocess.Popen[bytes], began: float, patience: float | None) -> bytes:
@@ -644,6 +666,12 @@ def _output(process: subprocess.Popen[bytes], began: float, patience: float | No
         last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise PeerError(f"exit code {process.returncode}: {last[0].strip()[:100]}")
     return out
+
+
+def _cpu_s() -> float:
+    """CPU seconds of all children that were waited for, and of theirs."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
 
 
 def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -699,7 +727,18 @@ class Limit:
 # -- the table -----------------------------------------------------------------------------------
 
 _HEAD = (
-    *("peer", "version", "finds", "MB", "count", "left out", "median s", "start s"),
+    *(
+        "peer",
+        "version",
+        "finds",
+        "MB",
+        "count",
+        "left out",
+        "s",
+        "CPU s",
+        "start s",
+        "start CPU s",
+    ),
     *("GB/s", "net GB/s", "ratio", "net ratio"),
 )
 
@@ -719,12 +758,13 @@ def table(outcomes: Sequence[PeerOutcome]) -> str:
                 f"{outcome.bytes / 1e6:,.3g}" + ("" if outcome.whole else " (piece)"),
                 f"{outcome.counted:,}",
                 str(outcome.left_out or ""),
-                f"{outcome.result.median_s:.3g}",
-                f"{outcome.start.median_s:.3g}",
-                f"{outcome.result.gb_s:.3g}",
                 *(
                     "" if figure is None else f"{figure:.3g}"
-                    for figure in (net and net.gb_s, outcome.ratio, outcome.ratio_net)
+                    for figure in (
+                        *(outcome.result.median_s, outcome.cpu_s),
+                        *(outcome.start.median_s, outcome.start_cpu_s),
+                        *(outcome.result.gb_s, net and net.gb_s, outcome.ratio, outcome.ratio_net),
+                    )
                 ),
             )
         )

@@ -225,6 +225,8 @@ def test_only_a_right_count_keeps_times(log: Path, with_peers: Callable[..., Non
     assert (ours.ratio, right.bytes, right.whole) == (1, log.stat().st_size, True)
     assert right.result
     assert (len(right.result.seconds), right.result.counted) == (2, 40)
+    assert right.cpu_s
+    assert right.start_cpu_s
     assert [(o.peer.name, o.problem, o.result, o.ratio) for o in others] == [
         ("wrong", "counted 39 instead of 40", None, None),
         ("silent", "printed no count but b''", None, None),
