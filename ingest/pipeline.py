@@ -14,6 +14,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 TRANSACTION_FILES, TRANSACTION_BYTES, TRANSACTION_SECONDS = 4_096, 32 << 20, 2.0
 JOB_BYTES, JOB_FILES = 64 << 20, 256  # either takes a worker about 80 ms
 JOBS_IN_SIGHT = 8  # for each worker: what a file's size is held against
-BATCH_ROWS = 16_384
+BATCH_ROWS, BATCH_BYTES = 16_384, 16 << 20
 # What a job makes beyond this goes through a file: many jobs may wait for the one that writes.
 SPOOL_BYTES = 1 << 20
 
@@ -364,22 +365,26 @@ def _results(
 ) -> Iterator[tuple[int, list[Rows]]]:
     """Bytes on disk that are done, with the rows of whole files, the `files` rows with the first.
 
-    In this process where one worker or one job is all there is. A file in parts comes when all of
-    them are there; one whose parts do not fit together is read again, whole, after all others.
+    In this process where one worker or one job is all there is. Where jobs are fewer than workers,
+    a thread of each reads ahead: a core would be idle. A file in parts comes when all of them are
+    there; one whose parts do not fit together is read again, whole, after all others.
     """
     jobs = _jobs(sources, plan.workers)
-    first = list(itertools.islice(jobs, 2))
+    first = list(itertools.islice(jobs, max(plan.workers, 2)))
     if not first:
         return
+    ahead = len(first) < plan.workers
     if plan.workers == 1 or len(first) < 2:
-        _prepare(plan, scanner, digest, spool)
+        _prepare(plan, scanner, digest, spool, ahead)
         for job in itertools.chain(first, jobs):
             assert not isinstance(job, Part)
-            yield _size(job), [_read_whole(job)]
+            with _collecting_rarely():
+                rows = _read_whole(job)
+            yield _size(job), [rows]
         return
     from ingest import executors
 
-    arguments = (plan, scanner.catalogue.for_workers(), digest, spool)
+    arguments = (plan, scanner.catalogue.for_workers(), digest, spool, ahead)
     pool = executors.local(plan.workers, _start_worker, arguments)
     window = plan.workers * 4
     gathering = parts.Gathering()
@@ -477,20 +482,36 @@ class _Worker(NamedTuple):
     plan: Plan
     digest: str
     spool: str | None
+    ahead: bool  # whether a thread reads while the blocks are worked on
 
 
 _worker: _Worker | None = None
 
 
-def _start_worker(plan: Plan, catalogue: Catalogue, digest: str, spool: str) -> None:
+def _start_worker(plan: Plan, catalogue: Catalogue, digest: str, spool: str, ahead: bool) -> None:
     """Initializer of a worker process."""
-    _prepare(plan, engine.Engine(catalogue, engine.cache_directory()), digest, spool)
-    # Rows are many, short-lived and in no cycles: collecting costs a quarter of a storm's time.
+    _prepare(plan, engine.Engine(catalogue, engine.cache_directory()), digest, spool, ahead)
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(*_RARELY)
 
 
-def _prepare(plan: Plan, scanner: engine.Engine, digest: str, spool: str | None) -> None:
+# Rows are many, short-lived and in no cycles: collecting costs a quarter of a storm's time.
+_RARELY = (100_000, 50, 100)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*_RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _prepare(
+    plan: Plan, scanner: engine.Engine, digest: str, spool: str | None, ahead: bool = False
+) -> None:
     """Make this process ready to read."""
     global _worker
     cache = engine.cache_directory()
@@ -502,6 +523,7 @@ def _prepare(plan: Plan, scanner: engine.Engine, digest: str, spool: str | None)
         plan=plan,
         digest=digest,
         spool=spool,
+        ahead=ahead,
     )
 
 
@@ -522,7 +544,9 @@ def _read_whole(job: Sequence[Source]) -> Rows:
     rows = [
         _read_file(worker, gathered, source, file, reader)
         for source in job
-        for file, reader in blocks.open_source(source, block_bytes=worker.plan.block_bytes)
+        for file, reader in blocks.open_source(
+            source, block_bytes=worker.plan.block_bytes, ahead=worker.ahead
+        )
     ]
     return gathered.finish(rows)
 
@@ -738,6 +762,7 @@ class _Gathered:
         most = SPOOL_BYTES if most is None else most
         self._rows: list[records.Row] = []
         self._lines: list[records.Line] = []
+        self._bytes = 0  # of messages
         self._events = _Spool(spool and f"{spool}.events", schema.EVENTS.schema, most)
         self._evidence = _Spool(spool and f"{spool}.evidence", schema.EVIDENCE.schema, most)
 
@@ -746,7 +771,8 @@ class _Gathered:
         rows, lines = recorder.take()
         self._rows += rows
         self._lines += lines
-        if max(len(self._rows), len(self._lines)) >= BATCH_ROWS:
+        self._bytes += sum(len(row.message.text) for row in rows)
+        if max(len(self._rows), len(self._lines)) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
             self._pack()
 
     def finish(self, rows: Sequence[FileRow]) -> Rows:
@@ -759,7 +785,7 @@ class _Gathered:
             self._events.add(records.events(self._rows))
         if self._lines:
             self._evidence.add(records.evidence(self._lines))
-        self._rows, self._lines = [], []
+        self._rows, self._lines, self._bytes = [], [], 0
 
 
 class _Spool:

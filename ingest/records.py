@@ -503,7 +503,7 @@ class Recorder:
             text = header.text if header.text is not None else line[header.body : header.end]
             return line, header, text, -1
         # Keep what surrounds the match; the headers stand where the piece begins.
-        header = headers.parse(bytes(data[low : low + EVIDENCE_BYTES]), self._clock)
+        header = headers.parse(bytes(data[low : min(high, low + EVIDENCE_BYTES)]), self._clock)
         first = max(low, at - MESSAGE_BYTES * 3 // 4)
         last = min(high, first + MESSAGE_BYTES)
         if goes_on:
