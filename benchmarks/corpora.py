@@ -11,7 +11,6 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
-import io
 import lzma
 import random
 import re
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, Protocol
 
 import lz4.frame
 import numpy as np
@@ -30,7 +29,9 @@ from ingest.streams import zstd
 from matcher.catalogue import Catalogue, Signature
 from matcher.engine import Engine, cache_directory
 
+SHAPES = ("text", "binary", "line")
 KINDS = 24  # a log shows few kinds of trouble; the first line of each costs more than the rest
+FEW_FILES = 16  # are there for their number, more of them for their size
 VARIANTS = 512  # of each kind, that differ in their numbers
 MEMBER_BYTES = 4 << 20  # of text in a gzip member or zstd frame, where a file has several
 
@@ -49,14 +50,18 @@ class Corpus:
     lines: int
     hits_per_million: int = 0
     files: int = 1
-    shape: str = "text"  # text | binary | line
+    shape: str = "text"  # of SHAPES
 
     def scaled(self, scale: float) -> Corpus:
-        """The same with so many times as many lines and files, one at least."""
+        """So many times as many lines and, if they are many, files; where hits are planted, one."""
+        lines = max(2 * KINDS if self.shape == "line" else 1, round(self.lines * scale))
+        few = self.files <= FEW_FILES
         return replace(
             self,
-            lines=max(2 * KINDS if self.shape == "line" else 1, round(self.lines * scale)),
-            files=max(1, round(self.files * scale)) if self.files > _FEW else self.files,
+            lines=lines,
+            files=self.files if few else max(1, round(self.files * scale)),
+            hits_per_million=self.hits_per_million
+            and max(self.hits_per_million, -(-1_000_000 // lines)),
         )
 
     @property
@@ -85,8 +90,6 @@ class Corpus:
             for hit in range(1, self.hits + 1):
                 yield -(-hit * 1_000_000 // self.hits_per_million) - 1
 
-
-_FEW = 16  # so few files are there for their number, more for their size
 
 # -- templates -----------------------------------------------------------------------------------
 # Bytes that no text has stand for the digits of a clock and for loose ones until a piece is made.
@@ -236,22 +239,23 @@ def _filled(text: str, rng: random.Random) -> str:
 
 
 def _base(corpus: Corpus, near_misses: Sequence[bytes]) -> list[bytes]:
-    """The PIECE lines that all pieces are made of."""
+    """The lines that all pieces are made of, PIECE or all."""
     rng = random.Random(corpus.seed)
+    size = min(PIECE, corpus.lines)
     lines: list[bytes] = []
-    while len(lines) < PIECE:
+    while len(lines) < size:
         if near_misses and rng.random() < _NEAR_MISS:
             lines.append(rng.choice(near_misses))
         else:
             lines += _entry(rng).split(b"\n")
     if corpus.shape == "binary":
         # The head stays text: nobody reads a file that begins with noise as a log.
-        noise = np.random.default_rng(corpus.seed).integers(0, 256, (PIECE, 128), np.uint8)
+        noise = np.random.default_rng(corpus.seed).integers(0, 256, (size, 128), np.uint8)
         noise[(noise == 10) | (noise == 13)] = 0
-        lines[64:] = [row.tobytes() for row in noise[64:]]
+        lines = lines[:64] + [row.tobytes() for row in noise[64:]]
     if corpus.shape == "line":
         lines = [line.replace(b"\r", b" ") for line in lines]
-    return lines[:PIECE]
+    return lines[:size]
 
 
 # -- planted lines -------------------------------------------------------------------------------
@@ -419,14 +423,14 @@ def _piece(
     rng: np.random.Generator,
 ) -> tuple[bytes, NDArray[np.int64]]:
     """The text of `count` lines from number `first` on, and where each begins, and the end."""
-    text = base.text(np.arange(first, first + PIECE), rng)[: base.bounds[count]]
+    text = base.text(np.arange(first, first + len(base.bounds) - 1), rng)[: base.bounds[count]]
     bounds = base.bounds[: count + 1]
     if not planted:
         return text.tobytes(), bounds
     numbers = np.array([number for number, _ in planted])
     block = _Block([line for _, line in planted])
-    own = memoryview(block.text(numbers, rng))
-    rest = memoryview(text)
+    own = block.text(numbers, rng).data
+    rest = text.data
     pieces: list[memoryview] = []
     done = 0
     for place, (begin, end) in zip(
@@ -444,41 +448,41 @@ def _piece(
 # -- files ---------------------------------------------------------------------------------------
 
 
-class _Members(io.RawIOBase):
+class _Out(Protocol):
+    """A file that is written."""
+
+    def write(self, text: bytes, /) -> object: ...
+    def close(self) -> None: ...
+
+
+class _Members:
     """Text packed in members of MEMBER_BYTES."""
 
     def __init__(self, path: Path, pack: Callable[[bytes], bytes]) -> None:
-        super().__init__()
         self._file = path.open("wb")
         self._pack = pack
         self._held = bytearray()
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: bytes, /) -> int:  # type: ignore[override]
+    def write(self, text: bytes, /) -> None:
         self._held += text
         while len(self._held) >= MEMBER_BYTES:
             self._put(MEMBER_BYTES)
-        return len(text)
 
     def close(self) -> None:
-        if not self.closed:
-            if self._held:
-                self._put(len(self._held))
-            self._file.close()
-        super().close()
+        self._put(len(self._held))
+        self._file.close()
 
     def _put(self, size: int) -> None:
-        self._file.write(self._pack(bytes(self._held[:size])))
-        del self._held[:size]
+        if size:
+            self._file.write(self._pack(bytes(self._held[:size])))
+            del self._held[:size]
 
 
 class Codec(NamedTuple):
     """How the files of a corpus are packed."""
 
     suffix: str
-    open: Callable[[Path], BinaryIO]
+    open: Callable[[Path], _Out]
 
 
 CODECS: Mapping[str, Codec] = {
@@ -489,9 +493,9 @@ CODECS: Mapping[str, Codec] = {
     ),
     "zstd": Codec(".zst", lambda path: zstd.ZstdFile(path, "wb", level=3)),
     "zstd-frames": Codec(".zst", lambda path: _Members(path, lambda t: zstd.compress(t, 3))),
-    "lz4": Codec(".lz4", lambda path: lz4.frame.open(path, "wb")),
-    "bz2": Codec(".bz2", lambda path: bz2.open(path, "wb")),
-    "xz": Codec(".xz", lambda path: lzma.open(path, "wb", preset=1)),
+    "lz4": Codec(".lz4", lambda path: lz4.frame.LZ4FrameFile(path, "wb")),
+    "bz2": Codec(".bz2", lambda path: bz2.BZ2File(path, "wb")),
+    "xz": Codec(".xz", lambda path: lzma.LZMAFile(path, "wb", preset=1)),  # noqa: SIM115
 }
 
 
@@ -501,19 +505,23 @@ def write(places: Mapping[str, Path], pieces: Iterator[tuple[int, bytes]]) -> in
     Each file is the log of a run of its own.
     """
     size, current = 0, -1
-    with contextlib.ExitStack() as pool_stack, contextlib.ExitStack() as files:
-        pool = pool_stack.enter_context(ThreadPoolExecutor(len(places)))
-        open_files: list[BinaryIO] = []
+    with ThreadPoolExecutor(len(places)) as pool, contextlib.ExitStack() as files:
+        outs: list[_Out] = []
         for number, text in pieces:
             if number != current:
                 current = number
                 files.close()
-                open_files = [
-                    files.enter_context(CODECS[codec].open(_path(directory, number, codec)))
+                outs = [
+                    CODECS[codec].open(_path(directory, number, codec))
                     for codec, directory in places.items()
                 ]
+                for out in outs:
+                    files.callback(out.close)
             size += len(text)
-            list(pool.map(lambda file, text=text: file.write(text), open_files))  # type: ignore[misc]
+            if len(outs) == 1:
+                outs[0].write(text)
+            else:
+                list(pool.map(lambda out, text=text: out.write(text), outs))
     return size
 
 
