@@ -32,7 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("--only", default="*", help="those that match, such as 'scan/*'")
         command.add_argument("--rounds", type=int, default=rounds, help="0 checks counts alone")
         command.add_argument("--record", action="store_true", help="keep it in benchmarks/record")
-        command.add_argument("--definitions", type=Path, help="their directory")
+        command.add_argument(
+            "--data",
+            type=Path,
+            default=Path(__file__).parent,
+            help="where definitions/, bars.toml, ... are",
+        )
         command.set_defaults(run=run, refuse=command.error)
     given = parser.parse_args(arguments)
     if given.scale <= 0 or given.rounds < 0 or (given.record and not given.rounds):
@@ -51,16 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> bool:
-    chosen = _chosen(given, _benches(given), "benchmark", lambda one: one.name)
+    from benchmarks import suite
+
+    chosen = _chosen(given, suite.load(given.data), "benchmark", lambda one: one.name)
     return _measured(given, chosen, [])
 
 
 def _acceptance(given: argparse.Namespace) -> bool:
-    from benchmarks import bars
+    from benchmarks import bars, suite
 
-    benches = _benches(given)
-    path = given.definitions / "bars.toml" if given.definitions else bars.BARS
-    chosen = _chosen(given, bars.load(benches, path), "bar", lambda bar: bar.name)
+    benches = suite.load(given.data)
+    chosen = _chosen(given, bars.load(benches, given.data), "bar", lambda bar: bar.name)
     return _measured(given, bars.needed(chosen, benches), chosen)
 
 
@@ -94,8 +100,7 @@ def _scale(given: argparse.Namespace) -> bool:
     from benchmarks import curves, record
     from matcher.catalogue import load
 
-    path = given.definitions / "curves.toml" if given.definitions else curves.CURVES
-    chosen = _chosen(given, curves.load(path), "curve", lambda curve: curve.name)
+    chosen = _chosen(given, curves.load(given.data), "curve", lambda curve: curve.name)
     catalogue = load()
     machine = _machine(given, catalogue)
     points = []
@@ -121,12 +126,6 @@ def _scale(given: argparse.Namespace) -> bool:
             (place / f"{one.name}.svg").write_text(curves.svg(one, drawn[one.name]))
         print(f"recorded in {place.name}", file=sys.stderr)
     return right
-
-
-def _benches(given: argparse.Namespace) -> list[Bench]:
-    from benchmarks import suite
-
-    return suite.load(given.definitions or suite.DEFINITIONS)
 
 
 def _chosen(

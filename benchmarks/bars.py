@@ -9,9 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.record import Row, rounded
-from benchmarks.suite import Bench, DefinitionError, Outcome, keys, parsed
-
-BARS = Path(__file__).parent / "bars.toml"
+from benchmarks.suite import DATA, Bench, DefinitionError, Outcome, keys, parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,9 @@ _TYPES = {
 }
 
 
-def load(benches: Sequence[Bench], path: Path = BARS) -> list[Bar]:
+def load(benches: Sequence[Bench], data: Path = DATA) -> list[Bar]:
     """All bars, which rest on these benches. Raises DefinitionError with all that is wrong."""
+    path = data / "bars.toml"
     known = {one.name: one for one in benches}
     problems: list[str] = []
     bars: dict[str, Bar] = {}

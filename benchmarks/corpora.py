@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -24,7 +25,7 @@ import lz4.frame
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.headers import TIME_HINT
+from ingest import headers
 from ingest.streams import zstd
 from matcher.catalogue import Catalogue, Signature
 from matcher.engine import Engine, cache_directory
@@ -94,8 +95,8 @@ class Corpus:
 # -- templates -----------------------------------------------------------------------------------
 # Bytes that no text has stand for the digits of a clock and for loose ones until a piece is made.
 
-_FIRST, _STEP_US = (2026, 3, 10), 1_737
-_EPOCH = 1_773_100_800 - 1_770_000_000  # of the first line, less its first three digits
+_STEP_US = 1_737  # from line to line
+_DAY, _BEGIN_US = 10, 1_773_100_800_000_000  # 2026-03-10
 _FIELDS = {"%d": 2, "%H": 2, "%M": 2, "%S": 2, "%f": 6, "%s": 7}
 _CODES: dict[str, str] = {}
 _LIMITS: list[tuple[str, int]] = []  # (field, place of the digit from the right) of each code
@@ -128,12 +129,12 @@ def _digits(lines: NDArray[np.int64]) -> Bytes:
     us = lines * _STEP_US
     second = us // 1_000_000
     values = {
-        "%d": _FIRST[2] + second // 86_400,
+        "%d": _DAY + second // 86_400,
         "%H": second // 3_600 % 24,
         "%M": second // 60 % 60,
         "%S": second % 60,
         "%f": us % 1_000_000,
-        "%s": _EPOCH + second,
+        "%s": _BEGIN_US // 1_000_000 + second,
     }
     columns = [values[field] // 10**place % 10 for field, place in _LIMITS]
     return (np.stack([np.zeros_like(lines), *columns], axis=1) + 48).astype(np.uint8)
@@ -226,10 +227,10 @@ _WHOLE = (  # whole entries, of one line or more
 def _entry(rng: random.Random) -> bytes:
     """A harmless entry of a log, with codes."""
     drawn = rng.random()
-    if drawn < 0.2:
+    if drawn < 0.12:
         text = rng.choice(_WHOLE)
     else:
-        text = rng.choice(_STAMPED if drawn < 0.8 else _BARE) + rng.choice(_SAID)
+        text = rng.choice(_STAMPED if drawn < 0.85 else _BARE) + rng.choice(_SAID)
     return _template(_filled(text, rng))
 
 
@@ -296,17 +297,18 @@ class Lines(NamedTuple):
 def lines_of(corpus: Corpus, catalogue: Catalogue) -> Lines:
     """KINDS kinds and their variants, drawn from the catalogue by the seed.
 
-    A line that has a clock of its own, which would tell another time than its place in the file,
-    is not drawn. Raises ValueError where the catalogue has too few other lines.
+    Raises ValueError where the catalogue has too few.
     """
     rng = random.Random(corpus.seed)
     engine = Engine(catalogue, cache_directory())
     place = {signature.id: number for number, signature in enumerate(catalogue.signatures)}
+    beaten = {other for s in catalogue.signatures for other in s.supersedes}
     examples = [
-        (place[s.id], line.encode())
+        (place[s.id], s.match[0].encode())
         for s in plain(catalogue)
-        for line in s.match[:1]
-        if not TIME_HINT.search(line.encode())
+        if _timeless(s.match[0])
+        # Where all stand on one line, none may give way to another.
+        and not (corpus.shape == "line" and (s.fallback or s.supersedes or s.id in beaten))
     ]
     rng.shuffle(examples)
     planted: list[list[bytes]] = []
@@ -323,10 +325,16 @@ def lines_of(corpus: Corpus, catalogue: Catalogue) -> Lines:
         _template(_filled(rng.choice(_OUTER), rng)) + line.encode()
         for s in catalogue.signatures
         for line in s.no_match
-        if "\n" not in line
+        if "\n" not in line and _timeless(line)
     ]
     rows = _hits(engine, misses, rng)
     return Lines(planted, [line for line, hits in zip(misses, rows, strict=True) if not hits])
+
+
+def _timeless(line: str) -> bool:
+    """Whether the line tells no time of its own: it would not fit its place in the file."""
+    clock = headers.Clock(UTC, near_us=_BEGIN_US)
+    return headers.parse(line.encode(), clock).ts_source == "none"
 
 
 def _variants(

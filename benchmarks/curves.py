@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 from benchmarks import suite
 from benchmarks.corpora import Corpus
 from benchmarks.record import Row, rounded
-from benchmarks.suite import Bench, DefinitionError, Outcome, keys, parsed
+from benchmarks.suite import DATA, Bench, DefinitionError, Outcome, keys, parsed
 from matcher.catalogue import Catalogue
-
-CURVES = Path(__file__).parent / "curves.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,9 @@ _VARY = {
 }
 
 
-def load(path: Path = CURVES) -> list[Curve]:
-    """All curves. Raises DefinitionError with all that is wrong."""
+def load(data: Path = DATA) -> list[Curve]:
+    """All curves of curves.toml. Raises DefinitionError with all that is wrong."""
+    path = data / "curves.toml"
     problems: list[str] = []
     curves: list[Curve] = []
     for number, entry in enumerate((parsed(path, problems) or {}).get("curve", ()), 1):

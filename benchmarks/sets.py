@@ -29,7 +29,8 @@ def sized(catalogue: Catalogue, number: int) -> list[str]:
     Each round of copies shifts the letters of every word once more, so that no literal is shared.
     """
     known = [signature.pattern for signature in catalogue.signatures]
-    made = (_shifted(pattern, turn) for turn in itertools.count(1) for pattern in known)
+    worded = [pattern for pattern in known if _shifted(pattern, 1) != pattern]
+    made = (_shifted(pattern, turn) for turn in itertools.count(1) for pattern in worded)
     return list(itertools.islice(itertools.chain(known, made), number))
 
 

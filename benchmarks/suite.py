@@ -23,7 +23,7 @@ from matcher import bench
 from matcher.bench import BenchResult
 from matcher.catalogue import Catalogue
 
-DEFINITIONS = Path(__file__).parent / "definitions"
+DATA = Path(__file__).parent  # corpora.toml, definitions/, bars.toml, curves.toml
 
 
 class DefinitionError(Exception):
@@ -75,13 +75,13 @@ _CALLED = {str: "a string", int: "a whole number", bool: "true or false", float:
            list: "a list"}  # fmt: skip
 
 
-def load(directory: Path = DEFINITIONS) -> list[Bench]:
-    """The benchmarks of all definition files. Raises DefinitionError with all that is wrong."""
+def load(data: Path = DATA) -> list[Bench]:
+    """The benchmarks of definitions/*.toml. Raises DefinitionError with all that is wrong."""
     problems: list[str] = []
-    known = _corpora(directory / "corpora.toml", problems)
+    known = _corpora(data / "corpora.toml", problems)
     benches: dict[str, Bench] = {}
-    for path in sorted(directory.glob("*.toml")):
-        if path.name == "corpora.toml" or (document := parsed(path, problems)) is None:
+    for path in sorted(data.glob("definitions/*.toml")):
+        if (document := parsed(path, problems)) is None:
             continue
         entries = document.get("bench")
         if not isinstance(entries, list) or document.keys() != {"analysis", "bench"}:
@@ -98,7 +98,7 @@ def load(directory: Path = DEFINITIONS) -> list[Bench]:
                 made = Bench(**entry, corpus=corpus, analysis=document["analysis"])
                 benches[made.name] = made
     if not benches and not problems:
-        problems.append(f"{directory}: no definitions: it holds *.toml with [[bench]] tables")
+        problems.append(f"{data}: no definitions/*.toml with [[bench]] tables: add one")
     if problems:
         raise DefinitionError("\n".join(problems))
     return list(benches.values())
