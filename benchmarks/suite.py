@@ -46,6 +46,7 @@ class Bench:
     every_match: bool = False
     report: str = ""
     column: str = ""
+    names: tuple[str, ...] = ()  # of peers; all for none
 
 
 # Model -> the keys that a bench of it must have beside name and model, and those it may have.
@@ -58,6 +59,8 @@ MODELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "blocks": (_ON, ("patterns",)),
     "scan": (_ON, ()),
     "cost": (_ON, ()),
+    "c": (_ON, ()),
+    "peers": (_ON, ("codec", "workers", "names")),
     "unpack": (_ON, ("codec",)),
     "read": (_ON, ("codec",)),
     "ingest": (_ON, _INGESTED),
@@ -70,6 +73,7 @@ _TYPES = {
     **dict.fromkeys(("count", "seed", "lines", "hits_per_million", "files"), int),
     **dict.fromkeys(("workers", "patterns"), int),
     **dict.fromkeys(("cached", "every_match"), bool),
+    "names": list,
 }
 _CALLED = {str: "a string", int: "a whole number", bool: "true or false", float: "a number",
            list: "a list"}  # fmt: skip
@@ -95,6 +99,7 @@ def load(data: Path = DATA) -> list[Bench]:
             problems += [f"{where}: {problem}" for problem in wrong]
             if not wrong:
                 corpus = known.get(entry.pop("corpus", ""))
+                entry["names"] = tuple(entry.get("names", ()))
                 made = Bench(**entry, corpus=corpus, analysis=document["analysis"])
                 benches[made.name] = made
     if not benches and not problems:

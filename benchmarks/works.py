@@ -25,9 +25,9 @@ from ingest.blocks import BLOCK_BYTES
 from ingest.store import Store
 from ingest.streams import zstd
 from matcher import bench
-from matcher.bench import Work
+from matcher.bench import CountError, Work
 from matcher.catalogue import Catalogue
-from matcher.engine import Engine, cache_directory
+from matcher.engine import Engine, PatternSet, cache_directory
 from queries import report as reports
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def of_corpus(one: Bench, at: Setting, stack: ExitStack) -> Proved:
         every_match=one.every_match,
     )
     command = partial(commanding, one, at.path(one.codec), at.directory)
+    aside: Callable[[int], Figures]
     match one.model:
         case "scan":
             return Proved(corpus.hits, at.hits, Work(at.bytes, at.hits))
@@ -118,6 +119,11 @@ def of_corpus(one: Bench, at: Setting, stack: ExitStack) -> Proved:
                 return Proved(corpus.hits, at.hits, work)
             own = min(number, len(at.catalogue.signatures))
             return Proved(own, partial(sets.found, at.catalogue, chosen), work)
+        case "c":
+            return Proved(corpus.hits, at.hits, aside=partial(racing, at))
+        case "peers":
+            aside = partial(comparing, one, at.path(one.codec), at.catalogue)
+            return Proved(corpus.hits, command, aside=aside)
         case "cost":
             some = at.text[: sets.TEXT_BYTES]
             aside = partial(sets.leave_out, at.catalogue, some, list(spans(some)))
@@ -236,6 +242,60 @@ def reporting(one: Bench, store: Store) -> int:
     """Run a report; the sum of its column."""
     table = reports.run(store.connection, reports.load(one.report)).table
     return sum(value or 0 for value in table.column(one.column).to_pylist())
+
+
+# -- against others ------------------------------------------------------------------------------
+
+
+def racing(at: Setting, rounds: int) -> Figures:
+    """The speed of the matcher on blocks over that of the same loop in C, in turns.
+
+    Nothing where that cannot be compiled. Raises CountError where it matches otherwise.
+    """
+    from benchmarks import peers
+
+    chosen = [signature.pattern for signature in at.catalogue.signatures]
+    scan = bench.bare(chosen, cache_directory())
+    own = PatternSet(chosen, cache=cache_directory())
+    view = memoryview(at.text)
+    matches = sum(len(own.ends(view[begin:end])[0]) for begin, end in at.spans)
+    (path,) = (path for path in at.path("none").rglob("*") if path.is_file())
+    ratios: list[float] = []
+    try:
+        limit = peers.Limit(chosen, at.directory)
+        for turn in range(rounds + 1):  # the first one compiles
+            in_c = limit.scan(path)
+            if in_c.matches != matches:
+                raise CountError(f"hs_scan: {in_c.matches:,} matches instead of {matches:,}")
+            started = time.perf_counter()
+            passing(scan, at, whole=False)
+            seconds = time.perf_counter() - started
+            if turn:
+                ratios.append(in_c.seconds[0] / seconds)
+    except peers.PeerError as error:
+        print(error, file=sys.stderr)
+    return {"blocks_over_c": tuple(ratios)} if ratios else {}
+
+
+def comparing(one: Bench, path: Path, catalogue: Catalogue, rounds: int) -> Figures:
+    """The speed of firstfault's process over that of each peer that is here and counts right.
+
+    One that was given only a piece is compared without start-up, by the median.
+    """
+    from benchmarks import peers
+
+    outcomes = peers.compare(
+        [path], catalogue, rounds=rounds, names=one.names or None, cores=one.workers
+    )
+    ours, *others = outcomes
+    print(peers.table(outcomes), file=sys.stderr)
+    figures: dict[str, tuple[float, ...]] = {}
+    for other in others:
+        if ours.result and other.result and other.whole:
+            figures[other.peer.name] = ours.result.speeds_over(other.result)
+        elif other.ratio_net:
+            figures[other.peer.name] = (1 / other.ratio_net,)
+    return figures
 
 
 # The fastest well-kept library of each codec, opened in the way its documentation calls fastest.
