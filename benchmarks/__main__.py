@@ -123,7 +123,8 @@ def _scale(given: argparse.Namespace) -> bool:
         place = record.place(machine, record.RECORD)
         record.table(place / "scaling.csv", [point.row for point in points])
         for one in chosen:
-            (place / f"{one.name}.svg").write_text(curves.svg(one, drawn[one.name]))
+            if picture := curves.svg(one, drawn[one.name]):
+                (place / f"{one.name}.svg").write_text(picture)
         print(f"recorded in {place.name}", file=sys.stderr)
     return right
 

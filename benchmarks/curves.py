@@ -94,7 +94,7 @@ def _curve(entry: Mapping[str, Any]) -> Curve:
 
 
 class Point(NamedTuple):
-    """Speed of one line at one value; None where a corpus was too small to tell."""
+    """What one line of a curve gave at one value of what varies, after scaling; bytes for lines."""
 
     curve: Curve
     label: str
@@ -130,7 +130,12 @@ def run(
         }
         benches = [one for line in curve.lines.values() for one in line]
         for outcome in suite.run(benches, catalogue, scale=scale, rounds=rounds):
-            yield Point(curve, *at[outcome.bench.name], outcome)
+            label, value = at[outcome.bench.name]
+            if curve.vary == "lines":
+                value = outcome.bytes
+            elif curve.vary in _VARY["corpus"]:
+                value = getattr(outcome.corpus, curve.vary)
+            yield Point(curve, label, value, outcome)
 
 
 def exponent(points: Sequence[Point]) -> float | None:
@@ -164,7 +169,10 @@ text.c,circle.c{fill:#3fb950}text.d,circle.d{fill:#bc8cff}}
 
 
 def svg(curve: Curve, points: Sequence[Point]) -> str:
-    """Both axes logarithmic but for workers, each line with its range over the rounds."""
+    """Each line with its range over the rounds; empty where nothing was timed.
+
+    Axes are logarithmic, but for workers, and for speeds of one magnitude, which begin at 0.
+    """
     lines = {
         label: [(p.value, r.gb_s, r.min_gb_s, r.max_gb_s)
                 for p in points if p.label == label and (r := p.outcome.result)]
@@ -176,7 +184,8 @@ def svg(curve: Curve, points: Sequence[Point]) -> str:
         return ""
     linear = curve.vary == "workers"
     x = _Axis(min(values), max(values), _LEFT + 12, _WIDTH - _RIGHT, linear)
-    y = _Axis(0 if linear else min(speeds), max(speeds), _HEIGHT - _BOTTOM, _TOP, linear)
+    near = max(speeds) < 5 * min(speeds)
+    y = _Axis(0 if near else min(speeds), max(speeds), _HEIGHT - _BOTTOM, _TOP, near)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'role="img" aria-label="{curve.title}"><style>{_STYLE}</style>',
@@ -254,5 +263,5 @@ class _Axis:
 def _short(value: float) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:g}{letter}"
+            return f"{value / size:.3g}{letter}"
     return f"{value:g}"

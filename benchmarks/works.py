@@ -81,6 +81,11 @@ class Setting:
         """The whole catalogue."""
         return Engine(self.catalogue, cache_directory())
 
+    @cached_property
+    def found(self) -> int:
+        """The hits in the text, counted once."""
+        return self.hits()
+
     def hits(self) -> int:
         """The hits in the text."""
         return sum(len(self.scanner.scan(self.text, *span).signature) for span in self.spans)
@@ -116,18 +121,18 @@ def of_corpus(one: Bench, at: Setting, stack: ExitStack) -> Proved:
             scan = bench.bare(chosen, cache_directory())
             work = Work(at.bytes, partial(passing, scan, at, one.model == "limit"))
             if not one.patterns:
-                return Proved(corpus.hits, at.hits, work)
+                return Proved(corpus.hits, lambda: at.found, work)
             own = min(number, len(at.catalogue.signatures))
             return Proved(own, partial(sets.found, at.catalogue, chosen), work)
         case "c":
-            return Proved(corpus.hits, at.hits, aside=partial(racing, at))
+            return Proved(corpus.hits, lambda: at.found, aside=partial(racing, at))
         case "peers":
             aside = partial(comparing, one, at.path(one.codec), at.catalogue)
             return Proved(corpus.hits, command, aside=aside)
         case "cost":
             some = at.text[: sets.TEXT_BYTES]
             aside = partial(sets.leave_out, at.catalogue, some, list(spans(some)))
-            return Proved(corpus.hits, at.hits, aside=aside)
+            return Proved(corpus.hits, lambda: at.found, aside=aside)
         case "read":
             count = partial(measure.reading, [str(at.path(one.codec))])
             return Proved(corpus.whole_lines, count, Work(at.bytes, count))
