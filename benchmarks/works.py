@@ -205,6 +205,8 @@ def starting(directory: Path, workers: int) -> Work:
 
 def passing(scan: Callable[[bytes | memoryview], object], at: Setting, whole: bool) -> int:
     """Scan the text without a callback, in one call or in blocks; its bytes."""
+    if whole and len(at.text) >> 32:
+        raise ValueError(f"{len(at.text)} bytes in one call: Hyperscan takes less than 4 GiB")
     if whole:
         scan(at.text)
     else:
