@@ -7,12 +7,13 @@ import itertools
 import re
 import string
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 from matcher import bench
 from matcher.bench import Work
 from matcher.catalogue import Catalogue
-from matcher.engine import PatternSet, cache_directory
+from matcher.engine import PatternSet
 
 # -- larger ones ---------------------------------------------------------------------------------
 
@@ -40,10 +41,10 @@ def _shifted(pattern: str, turn: int) -> str:
     return _WORD.sub(lambda m: m[0] if m["syntax"] else m[0].translate(table), pattern)
 
 
-def found(catalogue: Catalogue, patterns: Sequence[str]) -> int:
+def found(catalogue: Catalogue, patterns: Sequence[str], cache: Path | None = None) -> int:
     """How many of the patterns that are the catalogue's match their own example."""
     examples = [s.match[0].encode() for s in catalogue.signatures[: len(patterns)]]
-    matched = PatternSet(patterns, cache=cache_directory()).found(b"\n".join(examples))
+    matched = PatternSet(patterns, cache=cache).found(b"\n".join(examples))
     return sum(number < len(examples) for number in matched)
 
 
@@ -71,7 +72,7 @@ def leave_out(
     blocks = [memoryview(text)[begin:end] for begin, end in spans]
 
     def work(numbers: Iterable[int]) -> Work:
-        scan = bench.bare([signatures[n].pattern for n in numbers], cache_directory())
+        scan = bench.bare([signatures[n].pattern for n in numbers])
         return Work(len(text), lambda: _pass(scan, blocks))
 
     def without(groups: Mapping[str, Collection[int]]) -> dict[str, tuple[float, ...]]:

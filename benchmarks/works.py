@@ -118,12 +118,13 @@ def of_corpus(one: Bench, at: Setting, stack: ExitStack) -> Proved:
         case "blocks" | "limit":
             number = one.patterns or len(at.catalogue.signatures)
             chosen = sets.sized(at.catalogue, number)
-            scan = bench.bare(chosen, cache_directory())
+            cache = at.directory if one.patterns else cache_directory()
+            scan = bench.bare(chosen, cache)
             work = Work(at.bytes, partial(passing, scan, at, one.model == "limit"))
             if not one.patterns:
                 return Proved(corpus.hits, lambda: at.found, work)
             own = min(number, len(at.catalogue.signatures))
-            return Proved(own, partial(sets.found, at.catalogue, chosen), work)
+            return Proved(own, partial(sets.found, at.catalogue, chosen, cache), work)
         case "c":
             return Proved(corpus.hits, lambda: at.found, aside=partial(racing, at))
         case "peers":
