@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check lint types bench docs clean
+.PHONY: demo test check lint types bench acceptance docs clean
 
 demo: $(STAMP)  ## generate a small fleet, ingest it, print reports, write demo/report.html
 	$(BIN)/firstfault demo
@@ -22,8 +22,12 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## benchmarks, checked for their counts
-	$(BIN)/python -m benchmarks run
+bench: $(STAMP)  ## benchmarks on a tenth of the text, checked for their counts
+	$(BIN)/python -m benchmarks run --scale 0.1
+
+acceptance: $(STAMP)  ## measure what must hold and how speed scales, keep records: hours, 10 GB
+	$(BIN)/python -m benchmarks acceptance --record
+	$(BIN)/python -m benchmarks scale --record
 
 docs: $(STAMP)  ## rewrite the generated parts of README.md and docs/
 	$(BIN)/python -m tests.docs --write

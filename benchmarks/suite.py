@@ -1,4 +1,4 @@
-"""Read benchmark definitions and run them; hides corpora on disk, set-up, and what is compared.
+"""Read benchmark definitions and run them; hides what is compared and what goes in one round.
 
 A definition states what must be counted. Each work is run once before anything is timed, and one
 that counts otherwise keeps no time.
@@ -9,24 +9,21 @@ from __future__ import annotations
 import difflib
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from benchmarks import corpora
-from benchmarks.corpora import CODECS, Corpus
-from ingest import measure, pipeline
-from ingest.store import Store
+from benchmarks import works
+from benchmarks.corpora import CODECS, SHAPES, Corpus
+from benchmarks.works import Figures, Proved, Setting
 from matcher import bench
-from matcher.bench import BenchResult, Work
+from matcher.bench import BenchResult
 from matcher.catalogue import Catalogue
-from matcher.engine import Engine, cache_directory
-from queries import report as reports
 
-DEFINITIONS = Path(__file__).parent / "definitions"
+DATA = Path(__file__).parent  # corpora.toml, definitions/, bars.toml, curves.toml
 
 
 class DefinitionError(Exception):
@@ -35,45 +32,60 @@ class DefinitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One benchmark. `count` is at scale 1 and grows with the lines; None for compile."""
+    """One benchmark. `count` is at scale 1; None where the catalogue decides it."""
 
     name: str
     model: str
-    analysis: str
+    analysis: str = ""
     corpus: Corpus | None = None
+    codec: str = "none"
     count: int | None = None
+    workers: int = 1
+    patterns: int = 0  # 0 is the catalogue's
     cached: bool = False
     every_match: bool = False
     report: str = ""
     column: str = ""
+    names: tuple[str, ...] = ()  # of peers; all for none
 
 
 # Model -> the keys that a bench of it must have beside name and model, and those it may have.
+_ON = ("corpus", "count")
+_INGESTED = ("codec", "workers", "every_match")
 MODELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "compile": ((), ("cached",)),
-    "scan": (("corpus", "count"), ()),
-    "read": (("corpus", "count"), ()),
-    "ingest": (("corpus", "count"), ("every_match",)),
-    "report": (("corpus", "count", "report", "column"), ()),
+    "help": ((), ()),
+    "limit": (_ON, ()),
+    "blocks": (_ON, ("patterns",)),
+    "scan": (_ON, ()),
+    "cost": (_ON, ()),
+    "c": (_ON, ()),
+    "peers": (_ON, ("codec", "workers", "names")),
+    "unpack": (_ON, ("codec",)),
+    "read": (_ON, ("codec",)),
+    "ingest": (_ON, _INGESTED),
+    "process": (_ON, _INGESTED),
+    "memory": (_ON, _INGESTED),
+    "report": ((*_ON, "report", "column"), ()),
 }
 _TYPES = {
-    **dict.fromkeys(("name", "model", "analysis", "report", "column", "codec"), str),
+    **dict.fromkeys(("name", "model", "corpus", "codec", "shape", "report", "column"), str),
     **dict.fromkeys(("count", "seed", "lines", "hits_per_million", "files"), int),
+    **dict.fromkeys(("workers", "patterns"), int),
     **dict.fromkeys(("cached", "every_match"), bool),
-    "corpus": dict,
+    "names": list,
 }
-_CALLED = {str: "a string", int: "a whole number", bool: "true or false", dict: "a table"}
+_CALLED = {str: "a string", int: "a whole number", bool: "true or false", float: "a number",
+           list: "a list"}  # fmt: skip
 
 
-def load(directory: Path = DEFINITIONS) -> list[Bench]:
-    """The benchmarks of all definition files. Raises DefinitionError with all that is wrong."""
+def load(data: Path = DATA) -> list[Bench]:
+    """The benchmarks of definitions/*.toml. Raises DefinitionError with all that is wrong."""
     problems: list[str] = []
+    known = _corpora(data / "corpora.toml", problems)
     benches: dict[str, Bench] = {}
-    for path in sorted(directory.glob("*.toml")):
-        try:
-            document = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            problems.append(f"{path.name}: not valid TOML: {error}: mend it at that place")
+    for path in sorted(data.glob("definitions/*.toml")):
+        if (document := parsed(path, problems)) is None:
             continue
         entries = document.get("bench")
         if not isinstance(entries, list) or document.keys() != {"analysis", "bench"}:
@@ -81,53 +93,99 @@ def load(directory: Path = DEFINITIONS) -> list[Bench]:
             continue
         for number, entry in enumerate(entries, 1):
             where = f"{path.name}: {entry.get('name', f'bench {number}')}"
-            wrong = list(_problems(entry))
+            wrong = list(_problems(entry, known))
             if entry.get("name") in benches:
                 wrong.append("name stands twice: rename one")
             problems += [f"{where}: {problem}" for problem in wrong]
             if not wrong:
-                corpus = Corpus(**entry.pop("corpus")) if "corpus" in entry else None
+                corpus = known.get(entry.pop("corpus", ""))
+                entry["names"] = tuple(entry.get("names", ()))
                 made = Bench(**entry, corpus=corpus, analysis=document["analysis"])
                 benches[made.name] = made
     if not benches and not problems:
-        problems.append(f"{directory}: no definitions: it holds *.toml with [[bench]] tables")
+        problems.append(f"{data}: no definitions/*.toml with [[bench]] tables: add one")
     if problems:
         raise DefinitionError("\n".join(problems))
     return list(benches.values())
 
 
-def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
+def parsed(path: Path, problems: list[str]) -> dict[str, Any] | None:
+    """A TOML file; None, and a problem more, where it is none."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        problems.append(f"{path.name}: is missing: add it")
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"{path.name}: not valid TOML: {error}: mend it at that place")
+    return None
+
+
+def _corpora(path: Path, problems: list[str]) -> dict[str, Corpus]:
+    needed, *optional = (field.name for field in fields(Corpus))
+    made: dict[str, Corpus] = {}
+    for name, entry in (parsed(path, problems) or {}).items():
+        if isinstance(entry, dict):
+            wrong = list(keys(entry, (needed, "lines"), optional[1:], _TYPES))
+        else:
+            wrong = ["give a table of seed, lines and the rest"]
+        if not wrong:
+            made[name] = corpus = Corpus(**entry)
+            wrong = list(corpus_problems(corpus))
+        problems += [f"{path.name}: {name}: {problem}" for problem in wrong]
+    return made
+
+
+def corpus_problems(corpus: Corpus) -> Iterator[str]:
+    """What is wrong with a corpus."""
+    if corpus.shape not in SHAPES:
+        yield f"shape is {corpus.shape!r}: one of {', '.join(SHAPES)}"
+    if corpus.lines < 1 or corpus.files < 1 or not 0 <= corpus.hits_per_million <= 1_000_000:
+        yield "give lines and files of 1 or more and hits_per_million of 0 to 1000000"
+
+
+def _problems(entry: Mapping[str, Any], known: Mapping[str, Corpus]) -> Iterator[str]:
     """What is wrong with one [[bench]] table."""
     model = entry.get("model")
     if model not in MODELS:
         yield f"model is {model!r}: one of {', '.join(MODELS)}"
         return
     needed, optional = MODELS[model]
-    yield from _keys(entry, ("name", "model", *needed), optional)
-    name, corpus, count = entry.get("name"), entry.get("corpus"), entry.get("count")
-    if isinstance(name, str) and not name.startswith(f"{model}/"):
-        yield f"name does not begin with its model: call it '{model}/...'"
-    if isinstance(count, int) and count < 1:
-        yield f"count is {count}: what counts nothing proves nothing, give 1 or more"
-    if not isinstance(corpus, dict) or "corpus" not in needed:
-        return
-    known = tuple(field.name for field in fields(Corpus))
-    wrong = [f"corpus: {problem}" for problem in _keys(corpus, known[:2], known[2:])]
+    wrong = list(keys(entry, ("name", "model", *needed), optional, _TYPES))
     yield from wrong
     if wrong:
         return
-    made = Corpus(**corpus)
-    if made.codec not in CODECS:
-        yield f"corpus: codec is {made.codec!r}: one of {', '.join(CODECS)}"
-    if made.lines < 1 or made.files < 1 or not 0 <= made.hits_per_million <= 1_000_000:
-        yield "corpus: give lines and files of 1 or more and hits_per_million of 0 to 1000000"
-    elif made.lines * made.hits_per_million % 1_000_000:
-        yield "corpus: lines * hits_per_million is no multiple of a million: its count cannot scale"
+    if not entry["name"].startswith(f"{model}/"):
+        yield f"name does not begin with its model: call it '{model}/...'"
+    if entry.get("codec", "none") not in CODECS:
+        yield f"codec is {entry['codec']!r}: one of {', '.join(CODECS)}"
+    if entry.get("workers", 1) < 1:
+        yield f"workers is {entry['workers']}: give 1 or more"
+    if "corpus" not in needed:
+        return
+    if (corpus := known.get(entry["corpus"])) is None:
+        yield f"corpus is {entry['corpus']!r}: one of {', '.join(known)}"
+    elif (makes := counted(model, corpus)) != entry["count"] or makes < 1:
+        yield f"count is {entry['count']:,}, its corpus makes {makes:,}: they must agree, above 0"
 
 
-def _keys(
-    entry: Mapping[str, Any], needed: Sequence[str], optional: Sequence[str]
+def counted(model: str, corpus: Corpus) -> int:
+    """What a model counts in a corpus."""
+    match model:
+        case "read" | "unpack":
+            return corpus.whole_lines
+        case "report":
+            return corpus.lines
+        case _:
+            return corpus.hits
+
+
+def keys(
+    entry: Mapping[str, Any],
+    needed: Sequence[str],
+    optional: Sequence[str],
+    types: Mapping[str, type],
 ) -> Iterator[str]:
+    """What is wrong with the keys of a table."""
     known = (*needed, *optional)
     for key in entry.keys() - set(known):
         near = difflib.get_close_matches(key, known, 1)
@@ -137,8 +195,8 @@ def _keys(
         if key not in entry:
             if key in needed:
                 yield f"'{key}' is missing: add it"
-        elif type(entry[key]) is not _TYPES[key]:
-            yield f"'{key}' is {entry[key]!r}: give {_CALLED[_TYPES[key]]}"
+        elif type(entry[key]) is not types[key]:
+            yield f"'{key}' is {entry[key]!r}: give {_CALLED[types[key]]}"
 
 
 # -- running -------------------------------------------------------------------------------------
@@ -149,7 +207,8 @@ class Outcome(NamedTuple):
 
     In the model ingest `start` is in no time of `result`; that one is None where the corpus was
     too small to tell it from start-up, or where nothing was timed. Ratios are speeds over those of
-    scanning and of reading alone, None where the same run did not measure them.
+    `limit` and of `unpack`, None where the same run did not measure them. `figures` are those that
+    no round gave.
     """
 
     bench: Bench
@@ -159,8 +218,9 @@ class Outcome(NamedTuple):
     counted: int
     result: BenchResult | None = None
     start: BenchResult | None = None
-    over_scan: float | None = None
-    over_read: float | None = None
+    over_limit: float | None = None
+    over_unpack: float | None = None
+    figures: Figures = MappingProxyType({})
 
     @property
     def right(self) -> bool:
@@ -173,122 +233,71 @@ def run(
 ) -> Iterator[Outcome]:
     """Outcomes, those of one corpus after another; without rounds only counts are checked.
 
-    What shares its text, whatever the codec, is measured in the same interleaved rounds.
+    All that works on one corpus, whatever the codec, is measured in the same interleaved rounds;
+    then the corpus is deleted.
     """
     groups: dict[Corpus | None, list[Bench]] = {}
     for one in benches:
-        plain = one.corpus and Corpus(
-            one.corpus.seed,
-            one.corpus.lines,
-            one.corpus.hits_per_million,
-            files=one.corpus.files,
-        )
-        groups.setdefault(plain, []).append(one)
+        groups.setdefault(one.corpus, []).append(one)
     for corpus, members in groups.items():
         with ExitStack() as stack:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="firstfault-")))
+            proved: dict[str, Proved] = {}
             if corpus is None:
-                works = {b.name: _compile(b, catalogue, scale, directory) for b in members}
+                for one in members:
+                    proved[one.name] = (
+                        works.helping(one)
+                        if one.model == "help"
+                        else works.compiling(one, catalogue, scale, directory)
+                    )
+                size = 0
             else:
-                works = _works(members, corpus.scaled(scale), catalogue, directory, stack)
-            yield from _outcomes(members, works, scale, rounds)
-
-
-class _Proved(NamedTuple):
-    work: Work
-    expected: int
-
-
-def _compile(one: Bench, catalogue: Catalogue, scale: float, directory: Path) -> _Proved:
-    """Compile the first failures of the catalogue, all at scale 1, and scan their examples."""
-    chosen = catalogue.failures[: max(1, round(len(catalogue.failures) * scale))]
-    some = measure.part(catalogue, {failure.id for failure in chosen}.__contains__)
-    examples = [s.match[0].encode() for s in corpora.plain(some)]
-    text = b"\n".join(examples)
-    cache = directory if one.cached else None
-
-    def work() -> int:
-        return len(Engine(some, cache).scan(text).signature)
-
-    return _Proved(Work(0, work), len(examples))
-
-
-def _works(
-    members: Sequence[Bench],
-    corpus: Corpus,
-    catalogue: Catalogue,
-    directory: Path,
-    stack: ExitStack,
-) -> dict[str, _Proved]:
-    """What each bench runs on this corpus, which is written in every codec that is asked for."""
-    parts = list(corpora.texts(corpus, catalogue))
-    size = sum(map(len, parts))
-    places: dict[str, str] = {}
-    for codec in {b.corpus.codec for b in members if b.corpus}:
-        places[codec] = str(directory / codec)
-        corpora.write(directory / codec, codec, parts)
-    works: dict[str, _Proved] = {}
-    for one in members:
-        assert one.corpus is not None
-        assert one.count is not None
-        paths = [places[one.corpus.codec]]
-        counting: Callable[[], int]
-        match one.model:
-            case "scan":
-                held = measure.sample(paths, directory, limit=2 * size + 1).texts
-                engine = Engine(catalogue, cache_directory())
-                counting = partial(measure.scanning, engine, held)
-            case "read":
-                counting = partial(measure.reading, paths)
-            case "ingest":
-                counting = partial(measure.ingesting, paths, every_match=one.every_match)
-            case _:
-                counting = partial(_report, one, _database(paths, stack))
-        expected = one.count * corpus.lines // one.corpus.lines
-        works[one.name] = _Proved(Work(0 if one.model == "report" else size, counting), expected)
-    return works
-
-
-def _database(paths: Sequence[str], stack: ExitStack) -> Store:
-    store = stack.enter_context(Store(None))
-    pipeline.ingest(store, pipeline.plan(paths, workers=1))
-    reports.prepare(store.connection)
-    return store
-
-
-def _report(one: Bench, store: Store) -> int:
-    table = reports.run(store.connection, reports.load(one.report)).table
-    return sum(value or 0 for value in table.column(one.column).to_pylist())
-
-
-_START = "start"
+                made = corpus.scaled(scale)
+                codecs = {one.codec for one in members}
+                setting = Setting(made, catalogue, codecs, directory)
+                size = setting.bytes
+                for one in members:
+                    proved[one.name] = works.of_corpus(one, setting, stack)
+            yield from _outcomes(members, proved, size, scale, rounds, directory)
 
 
 def _outcomes(
-    members: Sequence[Bench], works: Mapping[str, _Proved], scale: float, rounds: int
+    members: Sequence[Bench],
+    proved: Mapping[str, Proved],
+    size: int,
+    scale: float,
+    rounds: int,
+    directory: Path,
 ) -> Iterator[Outcome]:
-    counted = {name: proved.work.run() for name, proved in works.items()}
-    timed = {n: proved.work for n, proved in works.items() if counted[n] == proved.expected}
-    if any(one.model == "ingest" for one in members):
-        timed[_START] = Work(0, partial(measure.ingesting, []))
+    counts = {name: one.prove() for name, one in proved.items()}
+    right = {name: one for name, one in proved.items() if counts[name] == one.expected}
+    timed = {name: one.work for name, one in right.items() if one.work}
+    starts = {one.name: f"start/{one.workers}" for one in members if one.model == "ingest"}
+    if rounds:
+        for name in sorted(set(starts.values())):
+            timed[name] = works.starting(directory, int(name.removeprefix("start/")))
+            timed[name].run()
     results = bench.measure(timed, rounds) if rounds else {}
-    start = results.pop(_START, None)
-    alone = {(b.model, b.corpus.codec): results.get(b.name) for b in members if b.corpus}
+    alone = {(one.model, one.codec): results.get(one.name) for one in members}
     for one in members:
-        corpus = one.corpus.scaled(scale) if one.corpus else None
-        work, expected = works[one.name]
-        outcome = Outcome(one, corpus, work.bytes, expected, counted[one.name])
+        made = right.get(one.name)
+        outcome = Outcome(
+            one,
+            one.corpus.scaled(scale) if one.corpus else None,
+            size,
+            proved[one.name].expected,
+            counts[one.name],
+            figures=made.aside(rounds) if rounds and made and made.aside else {},
+        )
         result = results.get(one.name)
-        if result and start and one.model == "ingest":
+        if result and one.name in starts:
+            start = results[starts[one.name]]
             result = result.less(start)
             outcome = outcome._replace(start=start)
-        if result:
-            scanned = alone.get(("scan", "none"))
-            read = alone.get(("read", corpus.codec)) if corpus else None
-            compared = work.bytes and one.model == "ingest"
+        if result and result.bytes:
+            limit, unpack = alone.get(("limit", "none")), alone.get(("unpack", one.codec))
             outcome = outcome._replace(
-                result=result,
-                over_scan=result.speed_over(scanned) if compared and scanned else None,
-                over_read=result.speed_over(read) if compared and read else None,
+                over_limit=result.speed_over(limit) if limit else None,
+                over_unpack=result.speed_over(unpack) if unpack else None,
             )
-        yield outcome
+        yield outcome._replace(result=result)

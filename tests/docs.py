@@ -26,6 +26,7 @@ from unittest import mock
 import typer
 from typer.testing import CliRunner
 
+from benchmarks import curves, record
 from ingest import files, schema
 from ingest.cli import app
 from matcher import catalogue
@@ -36,6 +37,7 @@ DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 )
 PART = re.compile(
@@ -357,6 +359,59 @@ def _terminal(columns: int) -> Iterator[None]:
         yield
 
 
+# -- benchmarks --------------------------------------------------------------------------------
+
+_NONE = "Nothing is recorded yet."
+
+
+def _bars() -> str:
+    found = record.newest("bars.csv")
+    if found is None:
+        return _NONE
+    place, rows = found
+    head = ("what must hold", "measured", "lowest", "highest", "threshold", "held")
+    bounds = [">= " + r["at_least"] if r["at_least"] else "<= " + r["at_most"] for r in rows]
+    cells = (
+        (r["bar"], r["median"], r["min"], r["max"], bound, r["held"])
+        for r, bound in zip(rows, bounds, strict=True)
+    )
+    return f"[{place.name}](record/{place.name}/machine.toml):\n\n{_table(head, cells)}"
+
+
+def _figures() -> str:
+    found = record.newest("figures.csv")
+    if found is None:
+        return _NONE
+    place, rows = found
+    head = ("benchmark", "MB", "hits/KiB", "median, ms", "GB/s", "/ limit", "/ unpack")
+    cells = (
+        (
+            r["name"],
+            f"{int(r['bytes']) / 1e6:,.1f}" if r["bytes"] else "",
+            r["hits_per_kib"],
+            f"{float(r['median_s']) * 1e3:,.1f}" if r["median_s"] else "",
+            r["gb_s"],
+            r.get("over_limit", ""),
+            r.get("over_unpack", ""),
+        )
+        for r in rows
+    )
+    return f"[{place.name}](record/{place.name}/machine.toml):\n\n{_table(head, cells)}"
+
+
+def _curves() -> str:
+    found = record.newest("scaling.csv")
+    if found is None:
+        return _NONE
+    place, rows = found
+    drawn = {row["curve"] for row in rows}
+    return "\n\n".join(
+        f"![{one.title}](record/{place.name}/{one.name}.svg)"
+        for one in curves.load()
+        if one.name in drawn and (place / f"{one.name}.svg").exists()
+    )
+
+
 # -- Markdown ----------------------------------------------------------------------------------
 
 
@@ -394,6 +449,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "closed-lists": _closed_lists,
     "layout-rules": _layout_rules,
     "layout-patterns": _layout_patterns,
+    "benchmark-bars": _bars,
+    "benchmark-figures": _figures,
+    "benchmark-curves": _curves,
 }
 
 
