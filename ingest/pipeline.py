@@ -826,7 +826,7 @@ class _Spool:
 
 # Counted are the first cells of a file, then one in so many: counting costs thrice as much as
 # scanning.
-SURVEY_BYTES, SURVEY_WHOLE, SURVEY_EVERY = 1 << 14, 64, 64
+SURVEY_BYTES, SURVEY_WHOLE, SURVEY_EVERY = 1 << 14, 64, 256
 _STAMP_WITHIN = 96  # a line's own clock stands in its first bytes
 
 
@@ -839,16 +839,19 @@ class _Survey:
 
     def add(self, block: blocks.Block) -> None:
         """Count the lines of the block that begin in a sampled cell."""
-        start, shift = block.start, block.offset - block.start
-        while start < block.end:
-            cell = (start + shift) // SURVEY_BYTES
-            stop = min(block.end, max(cell + 1, SURVEY_WHOLE) * SURVEY_BYTES - shift)
-            if stop < block.end:
-                # The line that begins in this cell ends in the next: it counts here.
-                stop = block.data.find(b"\n", stop - 1, block.end) + 1 or block.end
-            if cell < SURVEY_WHOLE or cell % SURVEY_EVERY == 0:
-                self._count(block.data, start, stop)
-            start = stop
+        data, shift = block.data, block.offset - block.start
+        first = block.offset // SURVEY_BYTES
+        cell = 0 if first < SURVEY_WHOLE else -(-first // SURVEY_EVERY) * SURVEY_EVERY
+        while (low := cell * SURVEY_BYTES - shift) < block.end:
+            cells = 1 if cell else SURVEY_WHOLE
+            start = block.start
+            if low > start:
+                start = data.find(b"\n", low - 1, block.end) + 1 or block.end
+            # The line that begins in this cell may end behind it: it counts here.
+            stop = data.find(b"\n", low + cells * SURVEY_BYTES - 1, block.end) + 1 or block.end
+            if start < stop:
+                self._count(data, start, stop)
+            cell += SURVEY_EVERY
 
     def _count(self, data: bytearray, start: int, stop: int) -> None:
         view = np.frombuffer(data, dtype=np.uint8)[start:stop]

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ingest import pipeline
+from ingest import blocks, headers, pipeline
 from ingest.cli import app
+from ingest.files import discover
 from ingest.store import Store, StoreError
+from matcher.engine import PatternSet
 from tests.planted import corpus
 from tests.support import ROOT
 
@@ -385,3 +389,42 @@ def test_no_planted_secret_is_stored(tmp_path: Path) -> None:
     raw = (tmp_path / "db").read_bytes()
     leaked = [p.name for p in planted if p.secret in stored or p.secret.encode() in raw]
     assert leaked == []
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    lines=st.lists(
+        st.sampled_from(["", "a", "[rank1]: b", "10:00:01 c" * 3, "x" * 40]), max_size=90
+    ),
+    block_bytes=st.sampled_from([1, 7, 64, 1 << 20]),
+    closed=st.booleans(),
+)
+def test_lines_that_begin_in_sampled_cells_are_surveyed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: list[str],
+    block_bytes: int,
+    closed: bool,
+) -> None:
+    for name, size in {"SURVEY_BYTES": 16, "SURVEY_WHOLE": 4, "SURVEY_EVERY": 8}.items():
+        monkeypatch.setattr(pipeline, name, size)
+    path = tmp_path / "run.log"
+    path.write_text("\n".join(lines) + ("\n" if closed and lines else ""))
+    survey = pipeline._Survey(PatternSet([headers.RANK_TAG]))
+    (source,) = discover([str(path)])
+    for _, reader in blocks.open_source(source, block_bytes=block_bytes):
+        for block in reader or ():
+            survey.add(block)
+    begin, seen = 0, []
+    for line in path.read_text().splitlines(keepends=True):
+        cell = begin // 16
+        if cell < 4 or cell % 8 == 0:
+            seen.append(line)
+        begin += len(line)
+    assert (survey.lines, survey.ranked, survey.stamped) == (
+        len(seen),
+        sum("[rank1]" in line for line in seen),
+        sum("10:00:01" in line for line in seen),
+    )
