@@ -68,18 +68,31 @@ class _Rule(NamedTuple):
     search: re.Pattern[bytes]
     frequent: bool
     picky: bool  # takes only lines of some streams, or in some places
+    numbers: tuple[tuple[str, int], ...]  # captures that are numbers, and how large they may be
+    path_classes: tuple[str, ...]  # classes of path that captures are named by
+    has_path: bool
 
 
-def _rule(number: int, signature: Signature, failure: Failure, full: bool) -> _Rule:
+_NUMBERS = {"rank": _INT32, "local_rank": _INT32, "world_size": _INT32, "step": _INT64}
+
+
+def _rule(
+    number: int, signature: Signature, failure: Failure, full: bool, classes: frozenset[str]
+) -> _Rule:
     digest = hashlib.blake2b(signature.id.encode(), digest_size=8).digest()
+    search = re.compile(signature.pattern.encode())
+    groups = search.groupindex.keys()
     return _Rule(
         number,
         int.from_bytes(digest, "big"),
         signature,
         failure,
-        re.compile(signature.pattern.encode()),
+        search,
         signature.frequent and not full,
         bool(signature.stream or signature.follows),
+        tuple((name, most) for name, most in _NUMBERS.items() if name in groups),
+        tuple(sorted(classes & groups)),
+        "path" in groups,
     )
 
 
@@ -94,11 +107,11 @@ class Message(NamedTuple):
     replaced: int  # bytes that were no text
     echo: bool  # a command that the shell printed before it ran it
     hung_us: int
-    rank: int | None
     host: str | None
-    local_rank: int | None
-    world_size: int | None
-    step: int | None
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    step: int | None = None
 
 
 class Rules:
@@ -128,7 +141,13 @@ class Rules:
         """The rule of a signature, made when it first hits: most never do."""
         rule = self._rules[number]
         if rule is None:
-            rule = _rule(number, self.signatures[number], self.failures[number], self._full)
+            rule = _rule(
+                number,
+                self.signatures[number],
+                self.failures[number],
+                self._full,
+                self._class_names,
+            )
             self._rules[number] = rule
         return rule
 
@@ -149,7 +168,7 @@ class Rules:
     ) -> tuple[Message, bool]:
         """The same of a message that is masked; also whether the message alone decided."""
         rule = self.rule(number)
-        found: dict[str, bytes] = {}
+        captures: dict[str, str] = {}
         alone = True
         if rule.search.groupindex:
             match = rule.search.search(text)
@@ -157,12 +176,15 @@ class Rules:
                 alone = False
                 match = rule.search.search(masker.mask(line)[0])
             if match is not None:
-                found = {
-                    name: value for name, value in match.groupdict().items() if value is not None
+                captures = {
+                    name: value.decode(errors="replace")
+                    for name, value in match.groupdict().items()
+                    if value is not None
                 }
-                self._classify(found)
+                if path_class := self._path_class(rule, match, captures):
+                    captures["path_class"] = path_class
         decoded, replaced = _decoded(text)
-        captures = {name: _decoded(value)[0] for name, value in found.items()}
+        told = {name: _int(captures.get(name), most) for name, most in rule.numbers}
         signature, lag = rule.signature, rule.signature.lag
         return (
             Message(
@@ -174,25 +196,24 @@ class Rules:
                 replaced=replaced,
                 echo=_ECHO.match(text) is not None,
                 hung_us=lag.microseconds(captures.get(lag.capture, "")) if lag else 0,
-                rank=_int(captures.get("rank"), _INT32),
                 host=captures.get("host", "").lower() or None,
-                local_rank=_int(captures.get("local_rank"), _INT32),
-                world_size=_int(captures.get("world_size"), _INT32),
-                step=_int(captures.get("step"), _INT64),
+                **told,
             ),
             alone,
         )
 
-    def _classify(self, found: dict[str, bytes]) -> None:
-        """Add the class of the path that was captured, if it has one."""
-        named = self._class_names & found.keys()
-        if named:
-            found["path_class"] = sorted(named)[0].encode()
-        elif path := found.get("path"):
+    def _path_class(
+        self, rule: _Rule, match: re.Match[bytes], captures: Mapping[str, str]
+    ) -> str | None:
+        """The class of the path that was captured, if it has one."""
+        for name in rule.path_classes:
+            if name in captures:
+                return name
+        if rule.has_path and (path := match["path"]):
             for name, pattern in self._path_classes:
                 if pattern.search(path):
-                    found["path_class"] = name.encode()
-                    break
+                    return name
+        return None
 
 
 class Guess(int):
@@ -403,6 +424,7 @@ class Recorder:
         line = text = b""
         masked = -1  # places masked in a text that is, or -1
         at_start = low = high = -1
+        lines = places.of_all(hits.start)
         for index, (number, start, end, at) in enumerate(
             zip(numbers, starts, hits.end.tolist(), hits.at.tolist(), strict=True)
         ):
@@ -419,7 +441,7 @@ class Recorder:
             if start != at_start or not low < at <= high:
                 low, high = _segment(data, start, end, at) if redrawn else (start, end)
                 at_start, header = start, None
-            byte_offset, line_no = places.of(start)
+            byte_offset, line_no = lines[index]
             if frequent[index] and (row := self._cells.get((number, offset // rules.sample))):
                 row.repeats += count
                 row.last_line_no = line_no
