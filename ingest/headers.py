@@ -55,17 +55,43 @@ class Header(NamedTuple):
 
 
 @dataclass(slots=True)
+class Guess:
+    """A time (µs) in the place of the last one before a part of a file, and what was made of it."""
+
+    us: int
+    asked: bool = False  # whether a time without a year was put near it
+    times: tuple[int, int] | None = None  # the earliest and latest time seen while it stood
+
+    def ask(self) -> int:
+        """The time, for one without a year."""
+        self.asked = True
+        return self.us
+
+    def saw(self, ts: int) -> None:
+        """Note a time that was seen."""
+        earliest, latest = self.times or (ts, ts)
+        self.times = min(earliest, ts), max(latest, ts)
+
+
+@dataclass(slots=True)
 class Clock:
     """What completes the times of one file; its reader keeps `near_us` up to date.
 
     Times without a zone are read in `tz` (fold=0). A time without a year goes into the year that
-    puts it nearest to `near_us`, the last absolute time seen in the file, else into the latest
-    one before `mtime_us` plus a day. Both are µs since 1970, UTC.
+    puts it nearest to `near_us`, the last absolute time seen in the file, or to the `guess` that
+    stands for it, else into the latest one before `mtime_us` plus a day. All are µs since 1970,
+    UTC.
     """
 
     tz: tzinfo
     mtime_us: int | None = None
     near_us: int | None = None
+    guess: Guess | None = None
+
+    def saw(self, ts: int) -> None:
+        """Tell the guess, while it stands, that a line has this time."""
+        if self.near_us is None and self.guess is not None:
+            self.guess.saw(ts)
 
 
 def parse(line: bytes, clock: Clock, at: int | None = None) -> Header:
@@ -271,12 +297,15 @@ def _time(found: _Found, clock: Clock) -> tuple[int | None, bool]:
     if found.loose is None:
         return ts, found.assumed
     text, us = found.loose
+    near = clock.near_us if ts is None else ts
     minute = None
     if len(text) == 5:
         if ts is not None:
             minute = _on_day(clock.tz, text, us, ts)
-    elif ts is not None or clock.near_us is not None:
-        day = (ts if ts is not None else clock.near_us or 0) // _DAY
+    elif near is not None or clock.guess is not None:
+        if near is None and clock.guess is not None:
+            near = clock.guess.ask()
+        day = (near or 0) // _DAY
         if day in _DAYS:
             minute = _in_year(clock.tz, text, day, None)
     elif clock.mtime_us is not None and clock.mtime_us // _DAY in _DAYS:

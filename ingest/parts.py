@@ -148,7 +148,7 @@ class Found:
     first_line: int = 1  # number of its first own line
     ended: bool = False  # whether its last own line is the file's last
     sound: bool = False  # whether it is what the file read whole would give
-    asked: bool = False  # whether a time without a year was put near the guess; see records.Guess
+    asked: bool = False  # whether a time without a year was put near the guess; see headers.Guess
     times: tuple[int, int] | None = None  # seen while the guess stood
     near_us: int | None = None  # the last time it saw before the lines that the next part sees too
     evidence_for: Mapping[str, tuple[int, records.Losses]] = field(default_factory=dict)
@@ -250,14 +250,14 @@ def _look(source: Source, raw: BinaryIO, size: int) -> tuple[str, int] | None:
         return None
     if cri.joined(as_utf8(stream), blocks.LINE_LIMIT) is not stream:
         return None
-    near_us = source.mtime_us or 1  # 0 would be no time to `headers`
+    near_us = source.mtime_us or 0
     whole = without = 0
     for line in stream.peek(PEEK_BYTES).split(b"\n"):
         if headers.TIME_HINT.search(line, 0, 512):
-            near = records.Guess(near_us)
-            ts = headers.stamped(line[:512], headers.Clock(ZoneInfo("UTC"), None, near))
-            without += near.asked
-            if ts is not None and not near.asked:
+            guess = headers.Guess(near_us)
+            ts = headers.stamped(line[:512], headers.Clock(ZoneInfo("UTC"), guess=guess))
+            without += guess.asked
+            if ts is not None and not guess.asked:
                 near_us = near_us if whole else ts
                 whole += 1
     # Times without a year hang on all that stands before them.

@@ -612,14 +612,14 @@ def _read_part(part: Part) -> Found:
     file = files.log_file(source)
     name = f"{identity(file):016x}-{part.number}"
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, most=0)
-    near = records.Guess(part.near_us)
+    guess = headers.Guess(part.near_us)
     recorder = records.Recorder(
         file,
         identity(file),
         worker.rules,
         worker.masker,
         worker.plan.zone(file.labels.cluster),
-        records.Entry(near, part.warm_from) if part.number else None,
+        records.Entry(guess, part.warm_from) if part.number else None,
     )
     survey = _Survey(worker.survey)
     tally = Tally()
@@ -670,8 +670,8 @@ def _read_part(part: Part) -> Found:
         first_line=first_line,
         ended=ended,
         sound=same and not reader.stats.truncated,
-        asked=near.asked and bool(tally.lines),
-        times=near.times,
+        asked=guess.asked and bool(tally.lines),
+        times=guess.times,
         near_us=near_us,
         evidence_for=recorder.evidence_for,
         events=rows.events,

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -216,28 +216,11 @@ class Rules:
         return None
 
 
-class Guess(int):
-    """A time (µs) in the place of the last one before a part of a file, and what was made of it."""
-
-    asked = False  # whether a time without a year was put near it
-    times: tuple[int, int] | None = None  # the earliest and latest time seen while it stood
-
-    def __floordiv__(self, other: int, /) -> int:
-        """The day that `headers` puts a time without a year near."""
-        self.asked = True
-        return int(self) // other
-
-    def saw(self, ts: int) -> None:
-        """Note a time that was seen."""
-        earliest, latest = self.times or (ts, ts)
-        self.times = min(earliest, ts), max(latest, ts)
-
-
 class Entry(NamedTuple):
     """What a recorder is told that begins in the middle of a file."""
 
-    near_us: Guess
-    warm_from: int  # offset of its first whole line; times from there on take the guess's place
+    guess: headers.Guess  # stands for the last time before, until there is one
+    warm_from: int  # offset of its first whole line; times from there on take its place
 
 
 class Line(NamedTuple):
@@ -316,8 +299,8 @@ class Recorder:
         self._file_id = file_id
         self._rules = rules
         self._masker = masker
-        near_us = entry.near_us if entry else None
-        self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, near_us=near_us)
+        guess = entry.guess if entry else None
+        self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, guess=guess)
         self._stamps = _Stamps(self._clock, entry.warm_from if entry else 0)
         self._open: deque[Row] = deque()
         self._folds: dict[tuple[Any, ...], Row] = {}
@@ -354,8 +337,7 @@ class Recorder:
     @property
     def near_us(self) -> int | None:
         """The last time that was seen; None where none was, or a guess still stands for it."""
-        near = self._clock.near_us
-        return None if isinstance(near, Guess) else near
+        return self._clock.near_us
 
     @property
     def unsettled(self) -> bool:
@@ -388,8 +370,7 @@ class Recorder:
             bottom = max(block.history, block.end - LOOK)
             if found := _last_stamp(block.data, bottom, block.end, True, self._clock):
                 self._widen(found[1])
-                if isinstance(near := self._clock.near_us, Guess):
-                    near.saw(found[1])
+                self._clock.saw(found[1])
 
     def take(self) -> tuple[list[Row], list[Line]]:
         """The rows closed and the lines of evidence collected since the last call."""
@@ -623,9 +604,7 @@ class Recorder:
         """Give the row of a frequent signature what its last line says."""
         if row.last_segment is None:
             return
-        clock = headers.Clock(
-            tz=self._clock.tz, mtime_us=self._clock.mtime_us, near_us=row.last_near
-        )
+        clock = replace(self._clock, near_us=row.last_near)
         header = headers.parse(row.last_segment, clock)
         last = self._rules.message(
             row.message.rule.number, row.last_segment, row.last_segment, self._masker
@@ -634,8 +613,7 @@ class Recorder:
         if header.ts is not None:
             row.ts_last = header.ts
             self._widen(header.ts)
-            if isinstance(row.last_near, Guess):
-                row.last_near.saw(header.ts)
+            clock.saw(header.ts)
         row.last_segment = None
 
     # -- evidence ------------------------------------------------------------------------------
@@ -838,8 +816,7 @@ class _Stamps:
     def saw(self, offset: int, ts: int) -> None:
         """A line at `offset` carries its own time."""
         self._last, self._searched = (offset, ts), offset
-        if isinstance(near := self._clock.near_us, Guess):
-            near.saw(ts)
+        self._clock.saw(ts)
         if offset >= self._known_from:
             self._clock.near_us = ts
 
