@@ -240,12 +240,15 @@ def _joined(patterns: Patterns, refused: Callable[[str], bool]) -> list[str]:
 def chdb(patterns: Patterns, paths: Sequence[str], cores: int) -> int:
     """ClickHouse in the process, whose function runs Vectorscan on each line."""
     package = import_module("chdb")
-    places, listed = "{" + ",".join(paths) + "}", ",".join(map(_quoted, patterns))
+    listed = ",".join(map(_quoted, patterns))
+    texts = " UNION ALL ".join(
+        f"SELECT line FROM file({_quoted(path)}, LineAsString, 'line String')"  # noqa: S608
+        for path in paths
+    )
     answer = package.query(
-        f"SELECT sum(length(multiMatchAllIndices(line, [{listed}]))) "  # noqa: S608
-        f"FROM file({_quoted(places if len(paths) > 1 else paths[0])}, LineAsString, "
-        f"'line String') SETTINGS max_threads = {cores}, "
-        "reject_expensive_hyperscan_regexps = 0, max_query_size = 100000000"
+        f"SELECT sum(length(multiMatchAllIndices(line, [{listed}]))) FROM ({texts}) "  # noqa: S608
+        f"SETTINGS max_threads = {cores}, reject_expensive_hyperscan_regexps = 0, "
+        "max_query_size = 100000000"
     )
     return int(str(answer))
 

@@ -57,22 +57,24 @@ def found_by_re(text: bytes, patterns: Sequence[str] = PATTERNS) -> list[tuple[i
 
 
 def counted(peer: Peer, text: bytes, directory: Path) -> tuple[int, int]:
-    """What a peer counts in the text, and what it should."""
+    """What a peer counts in two files of the text, and what it should."""
     if peer.version() is None:
         pytest.skip(f"{peer.name} is absent: {peer.install}")
     kept = peers.write_patterns(
         [within_line(pattern) for pattern in PATTERNS], peer.dialect, directory / "patterns"
     )
-    log = directory / "a.log"
-    log.write_bytes(text)
-    command = peer.command([log], directory / "patterns", 1)
+    logs = [directory / "a.log", directory / "b.log"]
+    for log in logs:
+        log.write_bytes(text)
+    command = peer.command(logs, directory / "patterns", 1)
     assert command
     done = subprocess.run(
         command, capture_output=True, check=False, env=os.environ | {"LC_ALL": "C"}
     )
     assert done.stderr == b""
     pairs = [(line, pattern) for line, pattern in found_by_re(text) if pattern in kept]
-    return peer.count(done.stdout), len(pairs if peer.which else {line for line, _ in pairs})
+    true = len(pairs if peer.which else {line for line, _ in pairs})
+    return peer.count(done.stdout), 2 * true
 
 
 # -- counts --------------------------------------------------------------------------------------
