@@ -59,8 +59,7 @@ class LayoutError(ValueError):
     """A layout pattern that cannot be read; the message says what can."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """What a path says of a log; None where it does not say."""
 
     cluster: str | None = None
@@ -71,8 +70,7 @@ class Labels:
     run: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(NamedTuple):
     """One log, or one member of an archive (`path` is then `outer!inner`).
 
     `status` is ok, or failed, skipped or truncated with the reason in `problem`. `kind` is of
@@ -705,6 +703,8 @@ def storable(path: str) -> str:
 
     No two paths become one: a backslash that looks like the start of such an escape is one, too.
     """
+    if path.isascii() and "\\" not in path:
+        return path  # the rule, at a tenth of the cost
     path = _ESCAPE_LIKE.sub(r"\\x5c", path)
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
