@@ -45,7 +45,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 STDIN = "-"
 _NAME_MAX = 255
@@ -111,10 +111,24 @@ class Source:
     status: str = "ok"
     problem: str | None = None
 
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        """How to make it again, at a fifth of what it costs to pickle the fields of a dataclass."""
+        return type(self), (
+            self.path,
+            self.location,
+            self.size,
+            self.mtime_us,
+            self.rules,
+            self.status,
+            self.problem,
+        )
+
     @property
     def cluster(self) -> str | None:
         """Cluster by flag or path."""
-        return log_file(self).labels.cluster
+        rules = self.rules
+        path = self.path.removeprefix(rules.prefix)
+        return rules.cluster or _said(path.split("/"), rules).found.get("cluster")
 
 
 def log_file(
@@ -636,8 +650,9 @@ def _sources(
                 if (identity := (info.st_dev, info.st_ino)) in entered:
                     raise _NotReadError("a directory that is read under another name")
                 entered.add(identity)
+                start, relative = os.path.join(location, ""), os.path.join(below, "")
                 stack += [
-                    (os.path.join(location, name), os.path.join(below, name))
+                    (start + name, relative + name)
                     for name in sorted(os.listdir(location), reverse=True)
                     if name not in _LEFT_OUT
                 ]

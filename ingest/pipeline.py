@@ -240,7 +240,7 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
-            file_id = identity(files.log_file(source))
+            file_id = identity(source.cluster, source.path)
             before = known.get(file_id)
             same = before == (source.size, source.mtime_us, True)
             if same and not plan.rescan and source.location != files.STDIN:
@@ -438,13 +438,16 @@ def _jobs(sources: Iterable[Source], workers: int) -> Iterator[Job]:
         yield from batches
         return
     ahead: list[Sequence[Source]] = []
+    sizes: list[int] = []
     while True:
-        ahead += itertools.islice(batches, workers * JOBS_IN_SIGHT - len(ahead))
+        more = list(itertools.islice(batches, workers * JOBS_IN_SIGHT - len(ahead)))
+        ahead += more
+        sizes += map(_size, more)
         if not ahead:
             return
-        sizes = [_size(job) for job in ahead]
-        job = ahead.pop(sizes.index(max(sizes)))
-        large = len(job) == 1 and max(sizes) * workers * 2 > sum(sizes)
+        total, place = sum(sizes), sizes.index(max(sizes))
+        job, size = ahead.pop(place), sizes.pop(place)
+        large = len(job) == 1 and size * workers * 2 > total
         pieces: Sequence[Job] = parts.cut(job[0], workers) if large else ()
         yield from pieces or [job]
 
@@ -540,7 +543,7 @@ def _read_whole(job: Sequence[Source]) -> Rows:
     worker = _worker
     assert worker is not None
     # Named by its first file, which no other job has.
-    name = f"{identity(files.log_file(job[0])):016x}" if job else ""
+    name = f"{identity(job[0].cluster, job[0].path):016x}" if job else ""
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None)
     survey = _Survey(worker.survey)
     read = [
@@ -574,7 +577,8 @@ def _read_file(
     """Read one file into `gathered` and `survey`."""
     started = time.monotonic()
     tz = worker.plan.zone(file.labels.cluster)
-    recorder = records.Recorder(file, identity(file), worker.rules, worker.masker, tz)
+    file_id = identity(file.labels.cluster, file.path)
+    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz)
     tally = Tally()
     error = file.problem
     status = file.status if file.problem else "ok"
@@ -620,12 +624,13 @@ def _read_part(part: Part) -> Found:
     started = time.monotonic()
     source = part.source
     file = files.log_file(source)
-    name = f"{identity(file):016x}-{part.number}"
+    file_id = identity(file.labels.cluster, file.path)
+    name = f"{file_id:016x}-{part.number}"
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, most=0)
     near = records.Guess(part.near_us)
     recorder = records.Recorder(
         file,
-        identity(file),
+        file_id,
         worker.rules,
         worker.masker,
         worker.plan.zone(file.labels.cluster),
@@ -698,7 +703,7 @@ def _row(
     labels = file.labels
     status, error = state
     return FileRow(
-        file_id=identity(file),
+        file_id=identity(labels.cluster, file.path),
         path=file.path,
         location=files.storable(file.source),
         cluster=labels.cluster,
@@ -722,7 +727,7 @@ def _row(
         replaced_bytes=tally.replaced_bytes,
         masked=tally.masked,
         sha256_head=tally.sha256_head,
-        archive_id=identity(files.log_file(source)) if file.member is not None else None,
+        archive_id=None if file.member is None else identity(source.cluster, source.path),
         status=status,
         error=error,
         seconds=tally.seconds,
@@ -730,9 +735,9 @@ def _row(
     )
 
 
-def identity(file: LogFile) -> int:
+def identity(cluster: str | None, path: str) -> int:
     """64-bit hash of (cluster, stored path): the same on every machine."""
-    key = f"{file.labels.cluster or ''}\0{file.path}".encode(errors="surrogateescape")
+    key = f"{cluster or ''}\0{path}".encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
 
 
@@ -741,7 +746,7 @@ def _lost(source: Source, digest: str) -> FileRow:
     file = files.log_file(source)
     unknown: dict[str, Any] = dict.fromkeys(FileRow._fields)
     known = {
-        "file_id": identity(file),
+        "file_id": identity(file.labels.cluster, file.path),
         "path": file.path,
         "location": files.storable(file.source),
         "cluster": file.labels.cluster,

@@ -230,6 +230,13 @@ _CODECS = {
     ),
     "zip": _Codec(_inflate),
 }
+_MAGIC = re.compile(
+    b"|".join(
+        b"(?P<%b>%b)" % (name.encode(), codec.magic.pattern)
+        for name, codec in _CODECS.items()
+        if codec.magic
+    )
+)
 _MAGIC_BYTES = 10
 # What decompressors raise on hostile or broken input.
 BROKEN: tuple[type[Exception], ...] = (
@@ -280,7 +287,8 @@ def codec_of(head: bytes) -> str | None:
     while _SKIPPABLE.match(head, at) and at + 8 <= len(head):
         at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
     at = at if at < len(head) else 0
-    return next((name for name, (_, m) in _CODECS.items() if m and m.match(head, at)), None)
+    match = _MAGIC.match(head, at)
+    return match.lastgroup if match else None
 
 
 # Readers, which fill the caller's buffer, where they beat decompressors, whose pieces are copied:
