@@ -15,7 +15,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import BinaryIO, NamedTuple
 
@@ -239,7 +239,7 @@ def open_source(
         raw = open_file(source.location)
     except OSError as error:
         lost = unreadable(source.path, error)
-        yield replace(log_file(source), status="failed", problem=lost), None
+        yield log_file(source)._replace(status="failed", problem=lost), None
         return
     with nullcontext() if source.location == STDIN else raw, _spare_ring() as ring:
         whole = archives.Entry(None, source.size, source.mtime_us)
@@ -252,7 +252,7 @@ def open_source(
                 continue
             kind = "archive" if entry.archive else file.kind
             problem = entry.problem and f"{file.path}: {entry.problem}"
-            yield replace(file, kind=kind, status=entry.status, problem=problem), None
+            yield file._replace(kind=kind, status=entry.status, problem=problem), None
 
 
 @contextmanager

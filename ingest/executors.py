@@ -59,6 +59,7 @@ def run(
     """
     source = iter(jobs)
     again: deque[tuple[Job, int]] = deque()
+    others = frozenset(multiprocessing.active_children())
     pool = make()
     live: dict[Future[Result], tuple[Job, int]] = {}
 
@@ -67,6 +68,10 @@ def run(
         again.extend((job, attempt + 1) for job, attempt in live.values())
         live.clear()
         pool.shutdown(wait=False, cancel_futures=True)
+        # A broken pool ends its workers, but not one that was only just starting when it broke:
+        # that would wait for jobs, and at exit the interpreter for it.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.kill()
         pool = make()
 
     def fill() -> None:

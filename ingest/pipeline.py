@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest import blocks, files, headers, parts, records, schema
 from ingest.files import LogFile, Source
@@ -239,7 +240,7 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
 
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
-            file_id = identity(files.log_file(source))
+            file_id = identity(source.cluster, source.path)
             before = known.get(file_id)
             same = before == (source.size, source.mtime_us, True)
             if same and not plan.rescan and source.location != files.STDIN:
@@ -437,13 +438,16 @@ def _jobs(sources: Iterable[Source], workers: int) -> Iterator[Job]:
         yield from batches
         return
     ahead: list[Sequence[Source]] = []
+    sizes: list[int] = []
     while True:
-        ahead += itertools.islice(batches, workers * JOBS_IN_SIGHT - len(ahead))
+        more = list(itertools.islice(batches, workers * JOBS_IN_SIGHT - len(ahead)))
+        ahead += more
+        sizes += map(_size, more)
         if not ahead:
             return
-        sizes = [_size(job) for job in ahead]
-        job = ahead.pop(sizes.index(max(sizes)))
-        large = len(job) == 1 and max(sizes) * workers * 2 > sum(sizes)
+        total, place = sum(sizes), sizes.index(max(sizes))
+        job, size = ahead.pop(place), sizes.pop(place)
+        large = len(job) == 1 and size * workers * 2 > total
         pieces: Sequence[Job] = parts.cut(job[0], workers) if large else ()
         yield from pieces or [job]
 
@@ -539,37 +543,50 @@ def _read_whole(job: Sequence[Source]) -> Rows:
     worker = _worker
     assert worker is not None
     # Named by its first file, which no other job has.
-    name = f"{identity(files.log_file(job[0])):016x}" if job else ""
+    name = f"{identity(job[0].cluster, job[0].path):016x}" if job else ""
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None)
-    rows = [
-        _read_file(worker, gathered, source, file, reader)
+    survey = _Survey(worker.survey)
+    read = [
+        _read_file(worker, gathered, survey, source, file, reader)
         for source in job
         for file, reader in blocks.open_source(
             source, block_bytes=worker.plan.block_bytes, ahead=worker.ahead
         )
     ]
-    return gathered.finish(rows)
+    survey.count()
+    return gathered.finish([_row(*one, worker.digest) for one in read])
+
+
+class _Read(NamedTuple):
+    """A file that was read, but for the survey of its lines."""
+
+    file: LogFile
+    source: Source
+    tally: Tally
+    state: tuple[str, str | None]  # status and error
 
 
 def _read_file(
     worker: _Worker,
     gathered: _Gathered,
+    survey: _Survey,
     source: Source,
     file: LogFile,
     reader: blocks.Reader | None,
-) -> FileRow:
-    """Read one file into `gathered`; its `files` row."""
+) -> _Read:
+    """Read one file into `gathered` and `survey`."""
     started = time.monotonic()
     tz = worker.plan.zone(file.labels.cluster)
-    recorder = records.Recorder(file, identity(file), worker.rules, worker.masker, tz)
-    survey = _Survey(worker.survey)
+    file_id = identity(file.labels.cluster, file.path)
+    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz)
+    tally = Tally()
     error = file.problem
     status = file.status if file.problem else "ok"
     if reader is not None:
         try:
             for block in reader:
                 recorder.add(block, worker.scanner.scan(block.data, block.start, block.end))
-                survey.add(block)
+                survey.add(block, tally)
                 gathered.take(recorder)
         except StoreError:
             raise
@@ -588,16 +605,13 @@ def _read_file(
         gathered.take(recorder)
         if reader.stats.truncated and status == "ok":
             status, error = "truncated", reader.stats.truncated
-    stats = reader.stats if reader is not None else blocks.Stats()
-    tally = Tally(
-        codec=stats.codec,
-        sha256_head=stats.sha256_head,
-        raw_bytes=stats.raw_bytes,
-        lines=stats.lines,
-        cut_lines=stats.cut_lines,
-    )
-    _note(tally, recorder, survey, started)
-    return _row(file, source, tally, (status, error), worker.digest)
+        stats = reader.stats
+        tally.codec, tally.sha256_head = stats.codec, stats.sha256_head
+        tally.raw_bytes, tally.lines = stats.raw_bytes, stats.lines
+        tally.cut_lines = stats.cut_lines
+    tally.took(recorder)
+    tally.seconds = time.monotonic() - started
+    return _Read(file, source, tally, (status, error))
 
 
 def _read_part(part: Part) -> Found:
@@ -610,12 +624,13 @@ def _read_part(part: Part) -> Found:
     started = time.monotonic()
     source = part.source
     file = files.log_file(source)
-    name = f"{identity(file):016x}-{part.number}"
+    file_id = identity(file.labels.cluster, file.path)
+    name = f"{file_id:016x}-{part.number}"
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, most=0)
     guess = headers.Guess(part.near_us)
     recorder = records.Recorder(
         file,
-        identity(file),
+        file_id,
         worker.rules,
         worker.masker,
         worker.plan.zone(file.labels.cluster),
@@ -650,7 +665,7 @@ def _read_part(part: Part) -> Found:
                     recorder.add(block, hits)
                 if parts.Phase.OWN <= phase < parts.Phase.AFTER:
                     parts.count_own(tally, begin, block)
-                    survey.add(block)
+                    survey.add(block, tally)
                     gathered.take(recorder)
             if begin < 0:
                 recorder.begin()
@@ -663,7 +678,9 @@ def _read_part(part: Part) -> Found:
         return Found(tally)
     gathered.take(recorder)
     tally.codec, tally.sha256_head = reader.stats.codec, reader.stats.sha256_head
-    _note(tally, recorder, survey, started)
+    survey.count()
+    tally.took(recorder)
+    tally.seconds = time.monotonic() - started
     rows = gathered.finish([])
     return Found(
         tally,
@@ -679,13 +696,6 @@ def _read_part(part: Part) -> Found:
     )
 
 
-def _note(tally: Tally, recorder: records.Recorder, survey: _Survey, started: float) -> None:
-    """Add to a tally what was found, and how long it took."""
-    tally.took(recorder)
-    tally.surveyed, tally.stamped, tally.ranked = survey.lines, survey.stamped, survey.ranked
-    tally.seconds = time.monotonic() - started
-
-
 def _row(
     file: LogFile, source: Source, tally: Tally, state: tuple[str, str | None], digest: str
 ) -> FileRow:
@@ -693,7 +703,7 @@ def _row(
     labels = file.labels
     status, error = state
     return FileRow(
-        file_id=identity(file),
+        file_id=identity(labels.cluster, file.path),
         path=file.path,
         location=files.storable(file.source),
         cluster=labels.cluster,
@@ -717,7 +727,7 @@ def _row(
         replaced_bytes=tally.replaced_bytes,
         masked=tally.masked,
         sha256_head=tally.sha256_head,
-        archive_id=identity(files.log_file(source)) if file.member is not None else None,
+        archive_id=None if file.member is None else identity(source.cluster, source.path),
         status=status,
         error=error,
         seconds=tally.seconds,
@@ -725,9 +735,9 @@ def _row(
     )
 
 
-def identity(file: LogFile) -> int:
+def identity(cluster: str | None, path: str) -> int:
     """64-bit hash of (cluster, stored path): the same on every machine."""
-    key = f"{file.labels.cluster or ''}\0{file.path}".encode(errors="surrogateescape")
+    key = f"{cluster or ''}\0{path}".encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
 
 
@@ -736,7 +746,7 @@ def _lost(source: Source, digest: str) -> FileRow:
     file = files.log_file(source)
     unknown: dict[str, Any] = dict.fromkeys(FileRow._fields)
     known = {
-        "file_id": identity(file),
+        "file_id": identity(file.labels.cluster, file.path),
         "path": file.path,
         "location": files.storable(file.source),
         "cluster": file.labels.cluster,
@@ -827,18 +837,26 @@ class _Spool:
 # Counted are the first cells of a file, then one in so many: counting costs thrice as much as
 # scanning.
 SURVEY_BYTES, SURVEY_WHOLE, SURVEY_EVERY = 1 << 14, 64, 256
+SURVEY_TOGETHER = 1 << 18
+_LF = 10
 _STAMP_WITHIN = 96  # a line's own clock stands in its first bytes
 
 
 class _Survey:
-    """How many lines carry a time and a rank: counted at first, then sampled by file offset."""
+    """How many lines carry a time and a rank: counted at first, then sampled by file offset.
+
+    What is to be counted is gathered, of many files where they are small, and counted together:
+    to begin costs more than to count a few KiB.
+    """
 
     def __init__(self, ranks: engine.PatternSet) -> None:
-        self.stamped = self.ranked = self.lines = 0
         self._ranks = ranks
+        self._tallies: list[Tally] = []  # of each piece
+        self._pieces: list[bytearray] = []  # whole lines, each with its LF
+        self._bytes = 0
 
-    def add(self, block: blocks.Block) -> None:
-        """Count the lines of the block that begin in a sampled cell."""
+    def add(self, block: blocks.Block, tally: Tally) -> None:
+        """Take the lines of the block that begin in a sampled cell; they may count later."""
         data, shift = block.data, block.offset - block.start
         first = block.offset // SURVEY_BYTES
         cell = 0 if first < SURVEY_WHOLE else -(-first // SURVEY_EVERY) * SURVEY_EVERY
@@ -850,24 +868,54 @@ class _Survey:
             # The line that begins in this cell may end behind it: it counts here.
             stop = data.find(b"\n", low + cells * SURVEY_BYTES - 1, block.end) + 1 or block.end
             if start < stop:
-                self._count(data, start, stop)
+                piece = data[start:stop]
+                if piece[-1] != _LF:
+                    piece.append(_LF)
+                self._tallies.append(tally)
+                self._pieces.append(piece)
+                self._bytes += len(piece)
             cell += SURVEY_EVERY
+        if self._bytes >= SURVEY_TOGETHER:
+            self.count()
 
-    def _count(self, data: bytearray, start: int, stop: int) -> None:
-        view = np.frombuffer(data, dtype=np.uint8)[start:stop]
-        ends = np.flatnonzero(view == 10)
-        self.lines += len(ends) + (not len(ends) or ends[-1] != len(view) - 1)
-        colon = np.flatnonzero((view[2:-5] == 58) & (view[5:-2] == 58)) + 2
-        if len(colon):
-            digit = (view >= 48) & (view <= 57)
-            near = [digit[colon + step] for step in (-2, -1, 1, 2, 4, 5)]
-            colon = colon[np.logical_and.reduce(near)]
-            line = np.searchsorted(ends, colon)
-            begin = np.where(line > 0, ends[np.maximum(line, 1) - 1] + 1, 0) if len(ends) else 0
-            self.stamped += len(np.unique(line[colon - begin < _STAMP_WITHIN]))
-        found = self._ranks.ends(memoryview(data)[start:stop])[1]
-        if found:
-            self.ranked += len(np.unique(np.searchsorted(ends, np.array(found))))
+    def count(self) -> None:
+        """Add to each tally what was taken for it."""
+        if not self._pieces:
+            return
+        text = b"".join(self._pieces)
+        view = np.frombuffer(text, dtype=np.uint8)
+        ends = np.flatnonzero(view == _LF)
+        # Lines before the end of each piece, and from them how many of some lines are its own.
+        upto = np.searchsorted(ends, np.cumsum([len(piece) for piece in self._pieces]))
+        found = self._ranks.ends(text)[1]
+        ranked = _distinct(np.searchsorted(ends, np.array(found, dtype=np.int64)))
+        stamped = _distinct(_stamped(view, ends))
+        counts = [
+            np.diff(upto, prepend=0),
+            np.diff(np.searchsorted(stamped, upto), prepend=0),
+            np.diff(np.searchsorted(ranked, upto), prepend=0),
+        ]
+        for tally, counted in zip(self._tallies, np.transpose(counts).tolist(), strict=True):
+            tally.surveyed += counted[0]
+            tally.stamped += counted[1]
+            tally.ranked += counted[2]
+        self._tallies, self._pieces, self._bytes = [], [], 0
+
+
+def _stamped(view: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Line numbers of the clock times that stand where a line's own does, in their order."""
+    is_colon = view == ord(":")
+    colon = np.flatnonzero(is_colon[2:-5] & is_colon[5:-2]) + 2
+    for step in (-2, -1, 1, 2, 4, 5):
+        colon = colon[view[colon + step] - np.uint8(ord("0")) < 10]
+    line = np.searchsorted(ends, colon)
+    begin = np.where(line > 0, ends[line - 1] + 1, 0)
+    return line[colon - begin < _STAMP_WITHIN]
+
+
+def _distinct(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+    kept: NDArray[np.int64] = ordered[np.diff(ordered, prepend=-1) != 0]
+    return kept
 
 
 def _version() -> str:

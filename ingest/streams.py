@@ -49,6 +49,7 @@ class Stream(io.RawIOBase):
     def __init__(self) -> None:
         super().__init__()
         self._held = memoryview(b"")  # read ahead by peek
+        self._ends = False  # behind what is held, as peek has seen
         self._at = 0
 
     def _pull(self, out: memoryview) -> int:
@@ -67,7 +68,7 @@ class Stream(io.RawIOBase):
             out[:count] = self._held[:count]
             self._held = self._held[count:]
         else:
-            count = self._pull(out)
+            count = 0 if self._ends else self._pull(out)
         self._at += count
         return count
 
@@ -82,12 +83,13 @@ class Stream(io.RawIOBase):
     def peek(self, size: int) -> bytes:
         """The next `size` bytes (64 KiB at most), fewer only at the end; they stay to be read."""
         have = len(self._held)
-        if have < size:
+        if have < size and not self._ends:
             out = memoryview(bytearray(PEEK_BYTES))
             out[:have] = self._held
             while have < PEEK_BYTES and (count := self._pull(out[have:])):
                 have += count
                 self._held = out[:have]
+            self._ends = have < PEEK_BYTES
         return bytes(self._held[:size])
 
     def tell(self) -> int:
@@ -106,7 +108,7 @@ class Stream(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Go to a place; only forward where the stream is not seekable."""
         if self.seekable():
-            self._held, self.fault = memoryview(b""), None
+            self._held, self._ends, self.fault = memoryview(b""), False, None
             self._at = self._move(offset, whence)
             return self._at
         if whence != io.SEEK_SET or offset < self._at:
@@ -228,6 +230,13 @@ _CODECS = {
     ),
     "zip": _Codec(_inflate),
 }
+_MAGIC = re.compile(
+    b"|".join(
+        b"(?P<%b>%b)" % (name.encode(), codec.magic.pattern)
+        for name, codec in _CODECS.items()
+        if codec.magic
+    )
+)
 _MAGIC_BYTES = 10
 # What decompressors raise on hostile or broken input.
 BROKEN: tuple[type[Exception], ...] = (
@@ -278,7 +287,8 @@ def codec_of(head: bytes) -> str | None:
     while _SKIPPABLE.match(head, at) and at + 8 <= len(head):
         at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
     at = at if at < len(head) else 0
-    return next((name for name, (_, m) in _CODECS.items() if m and m.match(head, at)), None)
+    match = _MAGIC.match(head, at)
+    return match.lastgroup if match else None
 
 
 # Readers, which fill the caller's buffer, where they beat decompressors, whose pieces are copied:

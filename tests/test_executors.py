@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import ClassVar
 
 from ingest.executors import WorkerDied, local, run
 from tests.support import ROOT
@@ -52,6 +57,28 @@ def test_job_that_always_kills_its_worker_is_singled_out() -> None:
     results = list(run(local(2, _ready, ()), _double, jobs, window=4))
     assert sorted(job for job, _ in results) == sorted(jobs)
     assert [job for job, result in results if isinstance(result, WorkerDied)] == [("kill", 0)]
+
+
+class _Breaks(ThreadPoolExecutor):
+    """Breaks at its first job, and forgets a worker that it has started."""
+
+    started: ClassVar[list[BaseProcess]] = []
+
+    def submit(self, function, /, *arguments):  # type: ignore[no-untyped-def]
+        if self.started:
+            return super().submit(function, *arguments)
+        self.started.append(multiprocessing.get_context("spawn").Process(target=signal.pause))
+        self.started[0].start()
+        raise BrokenProcessPool
+
+
+def test_worker_that_a_broken_pool_forgot_is_ended() -> None:
+    jobs = [("plain", n) for n in range(4)]
+    results = dict(run(lambda: _Breaks(1), _double, jobs, window=2))
+    assert results == {job: 2 * job[1] for job in jobs}
+    (forgotten,) = _Breaks.started
+    forgotten.join(60)
+    assert forgotten.exitcode == -signal.SIGKILL
 
 
 def _wait(job: str) -> None:

@@ -6,7 +6,6 @@ import os
 import pickle
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,7 +170,7 @@ def test_first_level_that_is_a_known_cluster_is_no_job(path: str, expected: Labe
     assert labels(f"aurelia/{path}", clusters=clusters) == expected
     assert labels(f"cluster=aurelia/{path}") == expected
     other = f"borealis/{path}"
-    assert labels(other, clusters=clusters) == replace(expected, cluster="borealis")
+    assert labels(other, clusters=clusters) == expected._replace(cluster="borealis")
 
 
 def test_first_level_stays_the_job_where_no_cluster_is_known() -> None:

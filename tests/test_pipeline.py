@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from ingest import blocks, headers, pipeline
 from ingest.cli import app
 from ingest.files import discover
+from ingest.parts import Tally
 from ingest.store import Store, StoreError
 from matcher.engine import PatternSet
 from tests.planted import corpus
@@ -395,36 +396,52 @@ def test_no_planted_secret_is_stored(tmp_path: Path) -> None:
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    lines=st.lists(
-        st.sampled_from(["", "a", "[rank1]: b", "10:00:01 c" * 3, "x" * 40]), max_size=90
+    texts=st.lists(
+        st.lists(
+            st.sampled_from(["", "a", "[rank1]: b", "10:00:01 c" * 3, "x" * 40, "x" * 90 + "1:1:"]),
+            max_size=90,
+        ),
+        min_size=1,
+        max_size=4,
     ),
     block_bytes=st.sampled_from([1, 7, 64, 1 << 20]),
+    together=st.sampled_from([1, 200, 1 << 20]),
     closed=st.booleans(),
 )
-def test_lines_that_begin_in_sampled_cells_are_surveyed(
+def test_lines_that_begin_in_sampled_cells_are_surveyed_file_by_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    lines: list[str],
+    texts: list[list[str]],
     block_bytes: int,
+    together: int,
     closed: bool,
 ) -> None:
     for name, size in {"SURVEY_BYTES": 16, "SURVEY_WHOLE": 4, "SURVEY_EVERY": 8}.items():
         monkeypatch.setattr(pipeline, name, size)
-    path = tmp_path / "run.log"
-    path.write_text("\n".join(lines) + ("\n" if closed and lines else ""))
+    monkeypatch.setattr(pipeline, "SURVEY_TOGETHER", together)
     survey = pipeline._Survey(PatternSet([headers.RANK_TAG]))
-    (source,) = discover([str(path)])
-    for _, reader in blocks.open_source(source, block_bytes=block_bytes):
-        for block in reader or ():
-            survey.add(block)
-    begin, seen = 0, []
-    for line in path.read_text().splitlines(keepends=True):
-        cell = begin // 16
-        if cell < 4 or cell % 8 == 0:
-            seen.append(line)
-        begin += len(line)
-    assert (survey.lines, survey.ranked, survey.stamped) == (
-        len(seen),
-        sum("[rank1]" in line for line in seen),
-        sum("10:00:01" in line for line in seen),
-    )
+    path = tmp_path / "run.log"
+    tallies, expected = [], []
+    for lines in texts:
+        path.write_text("\n".join(lines) + ("\n" if closed and lines else ""))
+        tally = Tally()
+        (source,) = discover([str(path)])
+        for _, reader in blocks.open_source(source, block_bytes=block_bytes):
+            for block in reader or ():
+                survey.add(block, tally)
+        tallies.append(tally)
+        begin, seen = 0, []
+        for line in path.read_text().splitlines(keepends=True):
+            cell = begin // 16
+            if cell < 4 or cell % 8 == 0:
+                seen.append(line)
+            begin += len(line)
+        expected.append(
+            (
+                len(seen),
+                sum("[rank1]" in line for line in seen),
+                sum("10:00:01" in line for line in seen),
+            )
+        )
+    survey.count()
+    assert [(tally.surveyed, tally.ranked, tally.stamped) for tally in tallies] == expected
