@@ -84,6 +84,7 @@ class Verdict(NamedTuple):
 
     bar: Bar
     values: tuple[float, ...]
+    bytes: int = 0  # of the corpus
 
     @property
     def held(self) -> bool | None:
@@ -101,6 +102,7 @@ class Verdict(NamedTuple):
             "bar": bar.name,
             "work": bar.work,
             "over": " + ".join(bar.over) or bar.figure,
+            "bytes": self.bytes or None,
             "median": rounded(median(values)) if values else None,
             "min": rounded(min(values)) if values else None,
             "max": rounded(max(values)) if values else None,
@@ -120,13 +122,13 @@ def verdict(bar: Bar, outcomes: Mapping[str, Outcome]) -> Verdict:
     """Hold the outcomes of its works against a bar."""
     own, *others = (outcomes[name] for name in bar.works)
     if bar.figure:
-        return Verdict(bar, _figure(own, bar.figure))
+        return Verdict(bar, _figure(own, bar.figure), own.bytes)
     results = [one.result for one in others]
     if own.result is None or None in results:
-        return Verdict(bar, ())
+        return Verdict(bar, (), own.bytes)
     whole = [sum(r.seconds[i] for r in results if r) for i in range(len(own.result.seconds))]
     ratios = (w / seconds for w, seconds in zip(whole, own.result.seconds, strict=True))
-    return Verdict(bar, tuple(ratios))
+    return Verdict(bar, tuple(ratios), own.bytes)
 
 
 def _figure(outcome: Outcome, figure: str) -> tuple[float, ...]:

@@ -53,13 +53,19 @@ def table(path: Path, rows: Sequence[Row]) -> None:
             writer.writerows(rows)
 
 
-def newest(name: str, directory: Path = RECORD) -> tuple[Path, list[dict[str, str]]] | None:
-    """The newest record that has a table of this name, with its rows; None where none has."""
+def latest(name: str, key: str, directory: Path = RECORD) -> list[dict[str, str]]:
+    """The rows of the tables of this name; of those with the same `key` that of the newest record.
+
+    A run may measure a part of what there is: `record` of each row says which it comes from.
+    """
     found = sorted(directory.glob(f"*/{name}"), key=lambda path: _order(path.parent.name))
-    if not found:
-        return None
-    with found[-1].open() as file:
-        return found[-1].parent, list(csv.DictReader(file))
+    rows: dict[str, list[dict[str, str]]] = {}
+    for path in found:
+        with path.open() as file:
+            read = [row | {"record": path.parent.name} for row in csv.DictReader(file)]
+        for value in {row[key] for row in read}:
+            rows[value] = [row for row in read if row[key] == value]
+    return [row for group in rows.values() for row in group]
 
 
 def _order(name: str) -> tuple[str, int]:

@@ -365,51 +365,52 @@ _NONE = "Nothing is recorded yet."
 
 
 def _bars() -> str:
-    found = record.newest("bars.csv")
-    if found is None:
-        return _NONE
-    place, rows = found
-    head = ("what must hold", "measured", "lowest", "highest", "threshold", "held")
+    rows = record.latest("bars.csv", "bar")
+    head = ("what must hold", "MB", "measured", "lowest", "highest", "threshold", "held", "record")
     bounds = [">= " + r["at_least"] if r["at_least"] else "<= " + r["at_most"] for r in rows]
     cells = (
-        (r["bar"], r["median"], r["min"], r["max"], bound, r["held"])
+        (r["bar"], _mb(r), r["median"], r["min"], r["max"], bound, r["held"], _link(r))
         for r, bound in zip(rows, bounds, strict=True)
     )
-    return f"[{place.name}](record/{place.name}/machine.toml):\n\n{_table(head, cells)}"
+    return _table(head, cells) if rows else _NONE
 
 
 def _figures() -> str:
-    found = record.newest("figures.csv")
-    if found is None:
-        return _NONE
-    place, rows = found
-    head = ("benchmark", "MB", "hits/KiB", "median, ms", "GB/s", "/ limit", "/ unpack")
+    rows = record.latest("figures.csv", "name")
+    head = ("benchmark", "MB", "hits/KiB", "median, ms", "GB/s", "/ limit", "/ unpack", "record")
     cells = (
         (
             r["name"],
-            f"{int(r['bytes']) / 1e6:,.1f}" if r["bytes"] else "",
+            _mb(r),
             r["hits_per_kib"],
             f"{float(r['median_s']) * 1e3:,.1f}" if r["median_s"] else "",
             r["gb_s"],
             r.get("over_limit", ""),
             r.get("over_unpack", ""),
+            _link(r),
         )
         for r in rows
     )
-    return f"[{place.name}](record/{place.name}/machine.toml):\n\n{_table(head, cells)}"
+    return _table(head, cells) if rows else _NONE
+
+
+def _mb(row: Mapping[str, str]) -> str:
+    return f"{int(row['bytes']) / 1e6:,.1f}" if row.get("bytes") else ""
+
+
+def _link(row: Mapping[str, str]) -> str:
+    name = row["record"]
+    return f"[{name[:10]}{name[-2:] if name[-2] == '-' else ''}](record/{name}/machine.toml)"
 
 
 def _curves() -> str:
-    found = record.newest("scaling.csv")
-    if found is None:
-        return _NONE
-    place, rows = found
-    drawn = {row["curve"] for row in rows}
-    return "\n\n".join(
-        f"![{one.title}](record/{place.name}/{one.name}.svg)"
+    places = {row["curve"]: row["record"] for row in record.latest("scaling.csv", "curve")}
+    pictures = [
+        f"![{one.title}](record/{places[one.name]}/{one.name}.svg)"
         for one in curves.load()
-        if one.name in drawn and (place / f"{one.name}.svg").exists()
-    )
+        if one.name in places and (record.RECORD / places[one.name] / f"{one.name}.svg").exists()
+    ]
+    return "\n\n".join(pictures) or _NONE
 
 
 # -- Markdown ----------------------------------------------------------------------------------

@@ -362,6 +362,7 @@ def test_record_holds_figures_bars_and_machine_and_replaces_none(
             "bar": "same as itself",
             "work": "scan/a",
             "over": "scan/a",
+            "bytes": row["bytes"],
             **dict.fromkeys(("median", "min", "max"), "1.0"),
             "at_least": "0.5",
             "at_most": "",
@@ -374,9 +375,12 @@ def test_record_holds_figures_bars_and_machine_and_replaces_none(
         *("date", "cpu", "cores", "memory_gib", "kernel", "python", "hyperscan", "duckdb"),
         *("pyarrow", "catalogue_digest", "scale", "rounds", "load_before"),
     } <= machine.keys()
-    newest = record.newest("figures.csv", tmp_path / "record")
-    assert newest is not None
-    assert newest[0] == second
+    assert command.main(["acceptance", *arguments, "--only", "same*"]) == 0
+    newest = {
+        table: {one["record"] for one in record.latest(table, key, tmp_path / "record")}
+        for table, key in (("bars.csv", "bar"), ("figures.csv", "name"))
+    }
+    assert newest == {table: {f"{first.name}-3"} for table in newest}
 
 
 # -- bars ----------------------------------------------------------------------------------------
