@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 # A transaction takes about this much. One costs 10 ms, which 256 files would feel.
 TRANSACTION_FILES, TRANSACTION_BYTES, TRANSACTION_SECONDS = 4_096, 32 << 20, 2.0
 JOB_BYTES, JOB_FILES = 64 << 20, 256  # either takes a worker about 80 ms
+# Up to here one process is done before workers have started, which takes them half a second.
+ALONE_FILES, ALONE_BYTES = 2_048, 32 << 20
 JOBS_IN_SIGHT = 8  # for each worker: what a file's size is held against
 BATCH_ROWS, BATCH_BYTES = 16_384, 16 << 20
 # What a job makes beyond this goes through a file: many jobs may wait for the one that writes.
@@ -366,16 +368,17 @@ def _results(
 ) -> Iterator[tuple[int, list[Rows]]]:
     """Bytes on disk that are done, with the rows of whole files, the `files` rows with the first.
 
-    In this process where one worker or one job is all there is. Where jobs are fewer than workers,
-    a thread of each reads ahead: a core would be idle. A file in parts comes when all of them are
-    there; one whose parts do not fit together is read again, whole, after all others.
+    In this process where one worker or one job is all there is, or little to do. Where jobs are
+    fewer than workers, a thread of each reads ahead: a core would be idle. A file in parts comes
+    when all of them are there; one whose parts do not fit together is read again, whole, after all
+    others.
     """
     jobs = _jobs(sources, plan.workers)
-    first = list(itertools.islice(jobs, max(plan.workers, 2)))
+    first, alone = _first(jobs, plan.workers)
     if not first:
         return
-    ahead = len(first) < plan.workers
-    if plan.workers == 1 or len(first) < 2:
+    ahead = plan.workers > 1 and (alone or len(first) < plan.workers)
+    if alone:
         _prepare(plan, scanner, digest, spool, ahead)
         for job in itertools.chain(first, jobs):
             assert not isinstance(job, Part)
@@ -410,6 +413,28 @@ def _results(
     for job, done in executors.run(pool, _read, again, window) if again else ():
         assert not isinstance(job, Part)
         yield _size(job) - told[job[0]], [_whole(job, done, digest)]
+
+
+def _first(jobs: Iterator[Job], workers: int) -> tuple[list[Job], bool]:
+    """Jobs to begin with, and whether this process is to do these and the rest alone.
+
+    They are all there are, or at least as many as workers.
+    """
+    if workers == 1:
+        return list(itertools.islice(jobs, 1)), True
+    first: list[Job] = []
+    count = size = 0
+    alone = True
+    for job in jobs:
+        first.append(job)
+        if isinstance(job, Part):
+            alone = False
+        else:
+            count, size = count + len(job), size + _size(job)
+            alone = alone and (len(first) == 1 or (count <= ALONE_FILES and size <= ALONE_BYTES))
+        if len(first) >= workers and not alone:
+            break
+    return first, alone
 
 
 def _whole(job: Sequence[Source], done: Rows | Found | WorkerDied, digest: str) -> Rows:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from ingest import blocks, headers, pipeline
 from ingest.cli import app
-from ingest.files import discover
+from ingest.files import Source, discover
 from ingest.parts import Tally
 from ingest.store import Store, StoreError
 from matcher.engine import PatternSet
@@ -131,10 +131,31 @@ def test_ingest_twice_adds_nothing(tree: Path, tmp_path: Path) -> None:
 def test_rows_do_not_depend_on_workers(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "JOB_FILES", 1)  # one job is read without workers
+    monkeypatch.setattr(pipeline, "JOB_FILES", 1)
     ingest(tmp_path / "one", tree, workers=1)
+    ingest(tmp_path / "alone", tree, workers=2)
+    monkeypatch.setattr(pipeline, "ALONE_FILES", 1)
     ingest(tmp_path / "two", tree, workers=2)
-    assert content(tmp_path / "one") == content(tmp_path / "two")
+    assert content(tmp_path / "one") == content(tmp_path / "alone") == content(tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alone"),
+    [
+        ([10], True),
+        ([pipeline.ALONE_BYTES + 1], True),
+        ([10] * pipeline.ALONE_FILES, True),
+        ([10] * (pipeline.ALONE_FILES + 1), False),
+        ([pipeline.ALONE_BYTES // 2] * 2, True),
+        ([pipeline.ALONE_BYTES // 2 + 1] * 2, False),
+    ],
+)
+def test_workers_are_started_for_more_than_a_little(sizes: list[int], alone: bool) -> None:
+    sources = [Source(str(n), f"/{n}", size, 1) for n, size in enumerate(sizes)]
+    jobs = list(pipeline._jobs(sources, 2))
+    first, on_its_own = pipeline._first(iter(jobs), 2)
+    assert (first, on_its_own) == (jobs, alone)
+    assert pipeline._first(iter(jobs), 1) == (jobs[:1], True)
 
 
 def test_appended_file_replaces_its_rows(tree: Path, tmp_path: Path) -> None:
