@@ -133,7 +133,16 @@ def known() -> list[Peer]:
         _tool(
             "ripgrep",
             "rg",
-            lambda cores: ["--no-config", "-acIz", "--no-unicode", "--dfa-size-limit", "1G", "-j", str(cores), "-f"],
+            lambda cores: [
+                "--no-config",
+                "-acIz",
+                "--no-unicode",
+                "--dfa-size-limit",
+                "1G",
+                "-j",
+                str(cores),
+                "-f",
+            ],
             every,
             "apt install ripgrep",
             threads=True,
