@@ -63,7 +63,7 @@ def latest(name: str, key: str, directory: Path = RECORD) -> list[dict[str, str]
     for path in found:
         with path.open() as file:
             read = [row | {"record": path.parent.name} for row in csv.DictReader(file)]
-        for value in {row[key] for row in read}:
+        for value in dict.fromkeys(row[key] for row in read):
             rows[value] = [row for row in read if row[key] == value]
     return [row for group in rows.values() for row in group]
 
