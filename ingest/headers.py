@@ -87,6 +87,7 @@ class Clock:
     mtime_us: int | None = None
     near_us: int | None = None
     guess: Guess | None = None
+    completed: bool = False  # whether it was asked to complete a time
 
     def saw(self, ts: int) -> None:
         """Tell the guess, while it stands, that a line has this time."""
@@ -299,6 +300,7 @@ def _time(found: _Found, clock: Clock) -> tuple[int | None, bool]:
     text, us = found.loose
     near = clock.near_us if ts is None else ts
     minute = None
+    clock.completed = True
     if len(text) == 5:
         if ts is not None:
             minute = _on_day(clock.tz, text, us, ts)

@@ -811,6 +811,7 @@ class _Stamps:
         self._last: tuple[int, int] | None = None  # (offset, us) of the latest stamped line known
         self._searched = 0  # stamped lines before this offset are accounted for in _last
         self._next: tuple[int, int] | None = None  # (offset, us) of a stamped line further on
+        self._next_near: tuple[int | None] | None = None  # what its time hangs on, if on anything
         self._clear = 0  # no stamped line between the last search's place and this offset
 
     def saw(self, offset: int, ts: int) -> None:
@@ -839,15 +840,20 @@ class _Stamps:
         since then depends on where blocks end.
         """
         shift = block.offset - block.start
+        clock = headers.Clock(self._clock.tz, self._clock.mtime_us, near)
         if self._next is not None and position + shift <= self._next[0]:
-            return self._next[1] if self._next[0] < limit else None
+            offset, ts = self._next
+            if offset >= limit:
+                return None
+            if self._next_near is None or self._next_near == (near,):
+                return ts
+            return _read_stamp(block.data, offset - shift, block.end, clock)
         self._next = None
         stop = min(block.end, limit - shift)
         begin = max(position, self._clear - shift)
-        if found := _first_stamp(
-            block, position, begin, stop, headers.Clock(self._clock.tz, self._clock.mtime_us, near)
-        ):
+        if found := _first_stamp(block, position, begin, stop, clock):
             self._next = (found[0] + shift, found[1])
+            self._next_near = (near,) if clock.completed else None
             return found[1]
         self._clear = max(self._clear, stop + shift)
         return None

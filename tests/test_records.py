@@ -280,6 +280,21 @@ def test_the_year_of_a_later_time_does_not_depend_on_blocks(log: Path) -> None:
     assert [event["ts_hi"] for event in tiny] == [event["ts_hi"] for event in whole]
 
 
+def test_a_later_time_without_a_year_is_put_near_each_row_that_asks(log: Path) -> None:
+    """The answer to the first row was kept for those behind it, read as a part or not."""
+    text = lines(
+        f"[rank1]: {RACE}",
+        f"bar\r[2019-05-09 10:00:00,000] {RACE}",
+        f"[rank2]: {RACE}",
+        "W0209 12:00:05.641000 4100 torch/distributed/elastic/x.py:900] step",
+    )
+    rows = scan(log, text)[0]
+    # With no time before it, the latest one before the file was written: 2026-03-01 or later.
+    assert [row["ts_hi"].year for row in rows][1:] == [2019, 2019]
+    assert [row["ts_lo"] and row["ts_lo"].year for row in rows] == [None, 2019, 2019]
+    assert rows[0]["ts_hi"].year != 2019
+
+
 def test_labels_of_the_path_fill_what_the_line_does_not_say() -> None:
     file = LogFile(
         "a", "a", None, 1, None, "rank_stdout", Labels(job="7", rank=4, host="n1", run="7")
