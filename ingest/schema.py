@@ -231,7 +231,7 @@ TRAITS = _table(
     ("subject", "trait"),
     {
         "subject": (pa.string(), "failure or signature"),
-        "trait": (pa.string(), "precursor, witness, shared, main-rank"),
+        "trait": (pa.string(), "precursor, witness, shared, stays, main-rank"),
         "why": (pa.string(), "why it is so"),
     },
 )

@@ -31,7 +31,7 @@ BASES = ("source", "log", "inference")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
 PHASES = ("start", "step", "save", "load", "done")
 SHOWN = ("event", "begin", "needs")
-TRAITS = ("precursor", "witness", "shared", "main-rank")
+TRAITS = ("precursor", "witness", "shared", "stays", "main-rank")
 
 BUILT_IN = Path(__file__).parent / "failures"
 

@@ -497,3 +497,31 @@ LEFT JOIN runs AS a USING (attempt_id)
 LEFT JOIN dragged AS d ON d.unit = f.unit
 LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id;
 
+-- The same, or (grain := 'run') one row a run: that of its first attempt with a known cause. A cause
+-- that stays (every restart meets it again) and with which the run ended wins over one of an
+-- earlier attempt, which a restart got over, unless it is a known effect of that.
+CREATE OR REPLACE MACRO verdicts(grain := 'run', skew_s := 2) AS TABLE
+WITH found AS MATERIALIZED (
+  SELECT *, row_number() OVER (
+    PARTITION BY cluster, run ORDER BY failure IS NULL, attempt NULLS LAST, attempt_first_ts, unit)
+      AS place
+  FROM first_failures(grain := grain, skew_s := skew_s)
+), ends AS (  -- with what the last attempt of a run ended
+  SELECT a.cluster, a.run, f.failure, f.signature
+  FROM (
+    FROM attempts WHERE run IS NOT NULL
+    QUALIFY row_number() OVER (
+      PARTITION BY cluster, run ORDER BY attempt DESC NULLS LAST, first_ts DESC) = 1) AS a
+  JOIN found AS f USING (attempt_id)
+), stays AS (
+  SELECT f.cluster, f.run, l.failure
+  FROM found AS f
+  JOIN ends AS l ON l.run = f.run AND l.cluster IS NOT DISTINCT FROM f.cluster
+  WHERE f.place = 1 AND has_trait(l.failure, l.signature, 'stays')
+    AND NOT EXISTS (FROM precedence AS p WHERE p.cause = f.failure AND p.effect = l.failure)
+)
+SELECT f.* EXCLUDE (place)
+FROM found AS f
+LEFT JOIN stays AS s ON s.run = f.run AND s.cluster IS NOT DISTINCT FROM f.cluster
+WHERE grain <> 'run' OR s.failure IS NULL OR f.failure = s.failure
+QUALIFY grain <> 'run' OR row_number() OVER (PARTITION BY f.cluster, f.run ORDER BY f.place) = 1;
