@@ -122,6 +122,60 @@ def test_problem_is_named(tmp_path: Path, old: str, new: str, problem: str) -> N
     assert any(one.startswith(problem) or problem in one for one in found), found
 
 
+SECOND = ENTRY.replace("disk", "host").replace("fix =", 'related = ["disk-gone"]\nfix =')
+
+
+def test_relation_must_be_returned(tmp_path: Path) -> None:
+    assert problems(tmp_path, ENTRY, SECOND) == [
+        "0.toml: disk-gone: related lacks 'host-gone', whose own list names 'disk-gone'"
+    ]
+    returned = ENTRY.replace("fix =", 'related = ["host-gone"]\nfix =')
+    assert problems(tmp_path, returned, SECOND) == []
+
+
+def test_entry_is_not_related_to_itself(tmp_path: Path) -> None:
+    assert problems(tmp_path, ENTRY.replace("fix =", 'related = ["disk-gone"]\nfix =')) == [
+        "0.toml: disk-gone: related names the entry itself"
+    ]
+
+
+def edges(*pairs: tuple[str, str], lag_s: str = "[0, 60]") -> str:
+    return "".join(
+        f'[[edge]]\ncause = "{cause}"\neffect = "{effect}"\nscope = "same-run"\n'
+        f'lag_s = {lag_s}\nbasis = "log"\n'
+        for cause, effect in pairs
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (edges(("disk-gone", "disk-gone")), "disk-gone: an edge leads to its own cause"),
+        (edges(("disk-gone", "host-gone")), None),
+        (edges(("disk-gone", "host-gone"), ("host-gone", "disk-gone")), None),
+        (
+            edges(*[("disk-gone", "host-gone")] * 2),
+            "disk-gone: two edges lead to 'host-gone'",
+        ),
+        (
+            edges(("disk-gone", "host-gone"), lag_s="[60, 0]"),
+            "disk-gone: the window to 'host-gone' ends before it begins",
+        ),
+        (edges(("disk-gone", "host-gone"), lag_s='["0", "60"]'), "disk-gone: incomplete edge"),
+        (
+            edges(("disk-gone", "hoster-gone")),
+            "disk-gone: edge names 'hoster-gone', which does not exist",
+        ),
+    ],
+)
+def test_edge_that_says_nothing_is_named(tmp_path: Path, text: str, problem: str | None) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "precedence.toml").write_text(text)
+    other = ENTRY.replace("disk", "host")
+    wanted = [f"precedence.toml: {problem}"] if problem else []
+    assert problems(tmp_path, ENTRY, other) == wanted
+
+
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
     twice = problems(tmp_path, ENTRY, ENTRY, "not toml [", ENTRY.replace('fix = ["f"]', ""))
     assert [one.split(":")[0] for one in twice] == ["2.toml", "3.toml", "1.toml", "1.toml"]
