@@ -547,6 +547,8 @@ def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
     for row in _rows(file, "edge", issues):
         try:
             low, high = row["lag_s"]
+            if not all(map(_TYPES["number"][0], (low, high))):
+                raise TypeError
             edge = Edge(row["cause"], row["effect"], row["scope"], low, high, row["basis"])
         except (KeyError, TypeError, ValueError):
             issues.append(
