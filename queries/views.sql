@@ -716,3 +716,63 @@ SELECT attempt_id, cluster, run, job, attempt, tag,
     ELSE 'begun' END AS status,
   ranks_ok, file, line
 FROM saves;
+
+-- A line without what differs from one time to the next: numbers, addresses, times, ids, paths, and
+-- the host that it speaks of. Lines that are alike beyond that are left to the report.
+CREATE OR REPLACE MACRO line_shape(message, host) AS trim(
+  regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
+  regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
+    CASE WHEN regexp_matches(host, '^..+[0-9-]') THEN replace(left(message, 512), host, '<host>')
+      ELSE left(coalesce(message, ''), 512) END,
+    '\x1b\[[0-9;]*m', '', 'g'),
+    '\b[a-z][a-z0-9+.-]*://[^\s''"<>,;()\[\]]+', '<url>', 'g'),
+    '\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b', '<id>', 'g'),
+    '(?:\b\d{4}-\d\d-\d\d[ T_])?\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?Z?\b', '<time>', 'g'),
+    '\b(?:(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?|(?:[0-9a-fA-F]{1,4}:){2,}[0-9a-fA-F:.]*[0-9a-fA-F])\b',
+    '<addr>', 'g'),
+    '(^|[\s''"()\[\]{}=:,<>|])(?:(?:~|\.{1,2})?/\w[\w.@%+=~/-]*|(?:[\w.@-]+/)+[\w@-]+\.[a-z]\w{0,9})',
+    '\1<path>', 'g'),
+    '(?:<host>|\b[\w-]+)(?:\.[\w-]+)*\.(?:local|internal|lan|svc|com|net|org|edu)\b', '<host>', 'g'),
+    '\b(?:0x[0-9a-fA-F]+|(?:\d+[a-f]|[a-f]+\d)[0-9a-f]{6,})\b', '<hex>', 'g'),
+    '[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?', '<num>', 'g'),
+    '<num>(?:(?:, ?|x)<num>)+', '<num>', 'g'),
+    '\s+', ' ', 'g'));
+
+-- Attempts with a cause that the catalogue knows: one that ended them, of no fallback signature.
+CREATE OR REPLACE MACRO explained_attempts() AS TABLE
+SELECT DISTINCT attempt_id FROM marks
+WHERE trouble AND NOT recovered AND NOT stopped AND role IN ('cause', 'confirmation')
+  AND signature NOT IN (SELECT signature FROM signatures WHERE fallback);
+
+-- Lines that no entry of the catalogue explains: those that only a fallback signature knows, and of
+-- a failed attempt without any cause or such a line the one that first_failures falls back on.
+-- `state` is that of the attempt: `settled` where it completed or was ended from outside,
+-- `explained` where it has a known cause, else `open`; so are lines of no attempt. `place` ranks
+-- shapes by the runs that they leave open, over the whole database.
+CREATE OR REPLACE MACRO unclassified_lines() AS TABLE
+WITH general AS (
+  SELECT signature FROM signatures WHERE fallback
+), chosen AS (
+  SELECT event_id, 'fallback' AS evidence
+  FROM events WHERE signature IN (FROM general)
+), unknown AS (
+  SELECT f.event_id, f.evidence FROM first_failures() AS f
+  WHERE f.failure IS NULL AND f.event_id IS NOT NULL
+    AND f.attempt_id NOT IN (
+      SELECT e.attempt_id FROM placed_events AS e
+      WHERE e.signature IN (FROM general) AND e.attempt_id IS NOT NULL)
+), placed AS (
+  SELECT e.*, c.evidence, a.outcome,
+    line_shape(e.message, coalesce(e.captures['peer_host'], e.host)) AS shape,
+    CASE WHEN a.outcome IN ('completed', 'cancelled', 'timeout', 'preempted') THEN 'settled'
+      WHEN e.attempt_id IN (FROM explained_attempts()) THEN 'explained' ELSE 'open' END AS state
+  FROM placed_events AS e
+  JOIN (FROM chosen UNION ALL FROM unknown) AS c USING (event_id)
+  LEFT JOIN attempts AS a USING (attempt_id)
+), ranked AS (
+  SELECT signature, shape, row_number() OVER (
+    ORDER BY count(DISTINCT hash(cluster, run)) FILTER (state = 'open') DESC,
+      sum(repeats) DESC, signature, shape) AS place
+  FROM placed GROUP BY signature, shape
+)
+SELECT p.*, r.place FROM placed AS p JOIN ranked AS r USING (signature, shape);
