@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import duckdb
 
-# Templates of one call that new lines are compared with, the last used ones: each comparison takes
-# a microsecond, and hostile lines are like none of them. Alike lines are neighbours when sorted.
-_COMPARED = 256
-# Words by which the tree keeps lines apart: of an exception, its class.
-_KEPT_WORDS = 1
+# Lines that are like no other make a template each, and each line is compared with all of its
+# length and first word. Both are bounded, in words, not in seconds: 50 ns a word.
+MOST_TEMPLATES = 5000
+MOST_COMPARED = 20_000_000
+_KEPT_WORDS = 1  # by which the tree keeps lines apart: of an exception, its class
 
 
 def register(con: duckdb.DuckDBPyConnection) -> None:
@@ -30,23 +30,36 @@ def register(con: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def mine(lines: Sequence[str], similarity: float) -> list[str]:
-    """The template of each line, in their order: its words, `<*>` where others like it differ.
+def mine(lines: Sequence[str], similarity: float) -> list[str | None]:
+    """The template of each line: its words, `<*>` where others like it have another one.
 
-    Lines are alike that have as many words, the same first one, and this share of all in common.
-    The order of the lines does not matter. He et al., Drain, ICWS'17.
+    Lines are alike that have as many words, the same first one, and `similarity`, 0 to 1, of all
+    in common. Give the most important first: None is for those that the bounds leave untold. He et
+    al., Drain, ICWS'17.
     """
     from drain3.drain import Drain
 
     miner = Drain(
         depth=_KEPT_WORDS + 3,
         sim_th=similarity,
-        max_children=len(lines) + 2,  # at fewer, a first word would be lost by its place in order
-        max_clusters=_COMPARED,
+        max_children=len(lines) + 2,  # with fewer, a first word would be lost by its place
         parametrize_numeric_tokens=False,
     )
-    found = {line: miner.add_log_message(line)[0] for line in sorted(set(lines))}
-    return [found[line].get_template() for line in lines]
+    found = []
+    compared = 0
+    for line in lines:
+        words = miner.get_content_as_tokens(line)
+        leaf = miner.root_node.key_to_child_node.get(str(len(words)))
+        if leaf is not None and len(words) > _KEPT_WORDS:
+            leaf = leaf.key_to_child_node.get(words[0])
+        rivals = 0 if leaf is None else len(leaf.cluster_ids)
+        compared += rivals * len(words)
+        bounded = compared > MOST_COMPARED or (
+            len(miner.clusters) >= MOST_TEMPLATES
+            and (not rivals or miner.tree_search(miner.root_node, words, similarity, False) is None)
+        )
+        found.append(None if bounded else miner.add_log_message(line)[0])
+    return [None if cluster is None else cluster.get_template() for cluster in found]
 
 
 def _log_templates(lists: Any, similarities: Any) -> Any:

@@ -722,18 +722,18 @@ FROM saves;
 CREATE OR REPLACE MACRO line_shape(message, host) AS trim(
   regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
   regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
-    CASE WHEN regexp_matches(host, '^..+[0-9-]') THEN replace(left(message, 512), host, '<host>')
-      ELSE left(coalesce(message, ''), 512) END,
+    coalesce(CASE WHEN regexp_matches(host, '^..+[0-9-]')
+        THEN replace(left(message, 512), host, '<host>') ELSE left(message, 512) END, ''),
     '\x1b\[[0-9;]*m', '', 'g'),
     '\b[a-z][a-z0-9+.-]*://[^\s''"<>,;()\[\]]+', '<url>', 'g'),
     '\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b', '<id>', 'g'),
     '(?:\b\d{4}-\d\d-\d\d[ T_])?\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?Z?\b', '<time>', 'g'),
-    '\b(?:(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?|(?:[0-9a-fA-F]{1,4}:){2,}[0-9a-fA-F:.]*[0-9a-fA-F])\b',
+    '\b(?:(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?|(?:[0-9a-fA-F]{1,4}::?){2,}[0-9a-fA-F:.]*[0-9a-fA-F])\b',
     '<addr>', 'g'),
     '(^|[\s''"()\[\]{}=:,<>|])(?:(?:~|\.{1,2})?/\w[\w.@%+=~/-]*|(?:[\w.@-]+/)+[\w@-]+\.[a-z]\w{0,9})',
     '\1<path>', 'g'),
     '(?:<host>|\b[\w-]+)(?:\.[\w-]+)*\.(?:local|internal|lan|svc|com|net|org|edu)\b', '<host>', 'g'),
-    '\b(?:0x[0-9a-fA-F]+|(?:\d+[a-f]|[a-f]+\d)[0-9a-f]{6,})\b', '<hex>', 'g'),
+    '\b(?:0x[0-9a-fA-F]+|(?:\d+[a-f]|[a-f]+\d)[0-9a-f]{3,})\b', '<hex>', 'g'),
     '[-+]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?', '<num>', 'g'),
     '<num>(?:(?:, ?|x)<num>)+', '<num>', 'g'),
     '\s+', ' ', 'g'));

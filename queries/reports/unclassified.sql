@@ -11,7 +11,12 @@
 -- chart = { kind = "bar", x = "template", y = "runs" }
 -- note = """
 -- WITH lines AS MATERIALIZED (
---   SELECT attempt_id, place FROM unclassified_lines()
+--   SELECT attempt_id, signature, shape, place FROM unclassified_lines()
+-- ), shapes AS (
+--   SELECT DISTINCT signature, shape, place FROM lines
+-- ), mined AS (
+--   SELECT unnest(log_templates(list(shape ORDER BY place), $similarity)) AS template
+--   FROM shapes WHERE place <= 100000 GROUP BY signature
 -- ), unknown AS (
 --   SELECT hash(cluster, run) AS run, bool_or(attempt_id IN (SELECT attempt_id FROM lines)) AS lined
 --   FROM attempts
@@ -24,12 +29,13 @@
 --   count(*), count(*) FILTER (NOT lined))
 -- FROM unknown HAVING count(*) > 0
 -- UNION ALL
--- SELECT format('{} rarer kinds of line are not told apart: their template is <*>', max(place) - 10000)
--- FROM lines HAVING max(place) > 10000
+-- SELECT format('{} of {} kinds of line are too rare to be told apart: their template is <other>',
+--   (SELECT count(*) FROM shapes) - count(template), (SELECT count(*) FROM shapes))
+-- FROM mined HAVING (SELECT count(*) FROM shapes) > count(template)
 -- """
 -- [parameters.similarity]
 -- type = "DOUBLE"
--- default = 0.6
+-- default = 0.7
 -- minimum = 0
 -- description = "Lines with this share of their words in common are one template; 1 merges none"
 -- [parameters.min_runs]
@@ -42,7 +48,7 @@
 -- default = "false"
 -- description = "Take in lines of runs that a catalogued cause explains, or that did not fail"
 -- [columns]
--- template = "What the lines have in common; <*> stands for words that differ"
+-- template = "What the lines have in common; <*> stands for a word that differs"
 -- signature = "Signature that matched them"
 -- failure = "Failure that the signature belongs to"
 -- evidence = "fallback, or by which rule of first-failure it is the last word of a failed attempt"
@@ -56,6 +62,7 @@
 -- hosts = "Hosts that printed it"
 -- ranks = "Ranks that printed it"
 -- events = "Lines"
+-- kinds = "How many they are when only numbers, addresses, times, ids and paths are left out"
 -- first_seen = "First time, UTC"
 -- last_seen = "Last time, UTC"
 -- example_run = "Run of the example"
@@ -63,16 +70,13 @@
 -- example_line = "Its line"
 WITH lines AS MATERIALIZED (
   SELECT *, hash(cluster, run) AS run_key FROM unclassified_lines()
-), shapes AS (
-  SELECT DISTINCT signature, shape FROM lines WHERE place <= 10000
 ), mined AS (  -- over the whole database, so that no filter changes a template
-  SELECT signature, unnest(shapes) AS shape, unnest(templates) AS template
-  FROM (
-    SELECT signature, list(shape ORDER BY shape) AS shapes,
-      log_templates(list(shape ORDER BY shape), $similarity) AS templates
-    FROM shapes GROUP BY signature)
+  SELECT signature, unnest(list(shape ORDER BY place)) AS shape,
+    unnest(log_templates(list(shape ORDER BY place), $similarity)) AS template
+  FROM (SELECT DISTINCT signature, shape, place FROM lines WHERE place <= 100000)
+  GROUP BY signature
 ), hits AS (
-  SELECT l.*, coalesce(m.template, '<*>') AS template, l.state = 'open' AS unknown,
+  SELECT l.*, coalesce(m.template, '<other>') AS template, l.state = 'open' AS unknown,
     {'a': l.t0 IS NULL, 'b': l.t0, 'c': l.cluster, 'd': l.path, 'e': l.line_no} AS turn
   FROM lines AS l LEFT JOIN mined AS m ON m.signature = l.signature AND m.shape = l.shape
   WHERE asked(l.cluster, $cluster) AND asked(coalesce(l.job, l.run), $job)
@@ -96,7 +100,7 @@ WITH lines AS MATERIALIZED (
     list_sort(list(DISTINCT cluster) FILTER (cluster IS NOT NULL)) AS clusters,
     count(DISTINCT hash(cluster, host)) FILTER (host IS NOT NULL) AS hosts,
     count(DISTINCT hash(attempt_id, rank)) FILTER (rank IS NOT NULL) AS ranks,
-    sum(repeats)::BIGINT AS events, min(t0) AS first_seen, max(t1) AS last_seen,
+    sum(repeats)::BIGINT AS events, count(DISTINCT shape) AS kinds, min(t0) AS first_seen, max(t1) AS last_seen,
     arg_min({'message': message, 'run': run, 'path': path, 'line_no': line_no}, turn) AS example
   FROM hits WHERE unknown OR $explained GROUP BY template, signature
 )
@@ -104,7 +108,7 @@ SELECT t.template, t.signature, t.failure, t.evidence, t.example.message AS exam
   c.runs, c.failed_runs,
   c.failed_runs / nullif((SELECT count(*) FROM unknown_runs), 0) AS share,
   c.runs_explained, c.runs_settled, coalesce(t.clusters, []) AS clusters, t.hosts, t.ranks, t.events,
-  t.first_seen, t.last_seen, t.example.run AS example_run, t.example.path AS example_file,
+  t.kinds, t.first_seen, t.last_seen, t.example.run AS example_run, t.example.path AS example_file,
   t.example.line_no AS example_line
 FROM told AS t JOIN counted AS c ON c.template = t.template AND c.signature = t.signature
 WHERE c.runs >= $min_runs
