@@ -11,19 +11,19 @@
 -- chart = { kind = "bar", x = "template", y = "runs" }
 -- note = """
 -- WITH lines AS MATERIALIZED (
---   SELECT attempt_id, signature, shape, place FROM unclassified_lines()
+--   FROM unclassified_lines()
 -- ), shapes AS (
---   SELECT DISTINCT signature, shape, place FROM lines
+--   SELECT DISTINCT signature, shape, place FROM lines WHERE event_id IS NOT NULL
 -- ), mined AS (
 --   SELECT unnest(log_templates(list(shape ORDER BY place), $similarity)) AS template
 --   FROM shapes WHERE place <= 100000 GROUP BY signature
 -- ), unknown AS (
---   SELECT hash(cluster, run) AS run, bool_or(attempt_id IN (SELECT attempt_id FROM lines)) AS lined
---   FROM attempts
---   WHERE outcome = 'failed' AND attempt_id NOT IN (FROM explained_attempts())
+--   SELECT cluster, run, count(event_id) > 0 AS lined
+--   FROM lines
+--   WHERE outcome = 'failed' AND state = 'open'
 --     AND asked(cluster, $cluster) AND asked(coalesce(job, run), $job)
 --     AND within(t_about, $since, $until)
---   GROUP BY ALL
+--   GROUP BY cluster, run
 -- )
 -- SELECT format('{} failed runs have no catalogued cause, {} of them no line to add one from',
 --   count(*), count(*) FILTER (NOT lined))
@@ -75,22 +75,20 @@ WITH lines AS MATERIALIZED (
     unnest(log_templates(list(shape ORDER BY place), $similarity)) AS template
   FROM (SELECT DISTINCT signature, shape, place FROM lines WHERE place <= 100000)
   GROUP BY signature
-), hits AS (
-  SELECT l.*, coalesce(m.template, '<other>') AS template, l.state = 'open' AS unknown,
-    {'a': l.t0 IS NULL, 'b': l.t0, 'c': l.cluster, 'd': l.path, 'e': l.line_no} AS turn
-  FROM lines AS l LEFT JOIN mined AS m ON m.signature = l.signature AND m.shape = l.shape
-  WHERE asked(l.cluster, $cluster) AND asked(coalesce(l.job, l.run), $job)
-    AND asked(l.failure, $failure) AND within(l.t_about, $since, $until)
-), unknown_runs AS (
-  SELECT hash(cluster, run) AS run_key FROM attempts
-  WHERE outcome = 'failed' AND attempt_id NOT IN (FROM explained_attempts())
-    AND asked(cluster, $cluster) AND asked(coalesce(job, run), $job)
+), asked_for AS (
+  SELECT *, state = 'open' AS unknown, state = 'open' AND outcome = 'failed' AS failed
+  FROM lines
+  WHERE asked(cluster, $cluster) AND asked(coalesce(job, run), $job)
     AND within(t_about, $since, $until)
-  UNION SELECT run_key FROM hits WHERE unknown AND outcome = 'failed'
+), hits AS (
+  SELECT l.*, coalesce(m.template, '<other>') AS template,
+    {'a': l.t0 IS NULL, 'b': l.t0, 'c': l.cluster, 'd': l.path, 'e': l.line_no} AS turn
+  FROM asked_for AS l LEFT JOIN mined AS m ON m.signature = l.signature AND m.shape = l.shape
+  WHERE l.event_id IS NOT NULL AND asked(l.failure, $failure)
 ), counted AS (
   SELECT template, signature,
     count(DISTINCT run_key) FILTER (unknown AND attempt_id IS NOT NULL) AS runs,
-    count(DISTINCT run_key) FILTER (unknown AND outcome = 'failed') AS failed_runs,
+    count(DISTINCT run_key) FILTER (failed) AS failed_runs,
     count(DISTINCT run_key) FILTER (state = 'explained') AS runs_explained,
     count(DISTINCT run_key) FILTER (state = 'settled') AS runs_settled
   FROM hits GROUP BY template, signature
@@ -100,13 +98,14 @@ WITH lines AS MATERIALIZED (
     list_sort(list(DISTINCT cluster) FILTER (cluster IS NOT NULL)) AS clusters,
     count(DISTINCT hash(cluster, host)) FILTER (host IS NOT NULL) AS hosts,
     count(DISTINCT hash(attempt_id, rank)) FILTER (rank IS NOT NULL) AS ranks,
-    sum(repeats)::BIGINT AS events, count(DISTINCT shape) AS kinds, min(t0) AS first_seen, max(t1) AS last_seen,
+    sum(repeats)::BIGINT AS events, count(DISTINCT shape) AS kinds,
+    min(t0) AS first_seen, max(t1) AS last_seen,
     arg_min({'message': message, 'run': run, 'path': path, 'line_no': line_no}, turn) AS example
   FROM hits WHERE unknown OR $explained GROUP BY template, signature
 )
 SELECT t.template, t.signature, t.failure, t.evidence, t.example.message AS example,
   c.runs, c.failed_runs,
-  c.failed_runs / nullif((SELECT count(*) FROM unknown_runs), 0) AS share,
+  c.failed_runs / (SELECT nullif(count(DISTINCT run_key), 0) FROM asked_for WHERE failed) AS share,
   c.runs_explained, c.runs_settled, coalesce(t.clusters, []) AS clusters, t.hosts, t.ranks, t.events,
   t.kinds, t.first_seen, t.last_seen, t.example.run AS example_run, t.example.path AS example_file,
   t.example.line_no AS example_line
