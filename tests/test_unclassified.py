@@ -12,7 +12,8 @@ import pytest
 
 from ingest import pipeline, schema
 from ingest.store import Store
-from queries import report, templates
+from matcher import catalogue
+from queries import render, report, templates
 from tests.database import Event, File, ask, database, run, seconds
 
 OTHER = "<other>"
@@ -265,6 +266,13 @@ def test_a_flood_of_unlike_lines_is_bounded() -> None:
     assert 500 < len(told) < templates.MOST_TEMPLATES
 
 
+def test_page_shows_placeholders_as_text() -> None:
+    con = known(run("a/log", general("OSError: /data/<script> is gone", t=1)))
+    page = render.render([report.run(con, report.load("unclassified"))], "html")
+    assert "OSError: &lt;path&gt;&lt;script&gt; is gone" in str(page)
+    assert "<script> is gone" not in str(page)
+
+
 # -- from logs ---------------------------------------------------------------------------------
 
 LOGS = {
@@ -328,6 +336,7 @@ def test_database_without_a_column_is_read_and_then_gets_it(tmp_path: Path) -> N
 def test_catalogue_tells_which_signatures_are_a_last_resort(tmp_path: Path) -> None:
     scanned(tmp_path, "one", ["48231/rank_0.log"])
     with report.connect(tmp_path / "one.duckdb", schema.ddl()) as con:
-        query = "SELECT signature, fallback FROM signatures WHERE signature IN (?, ?) ORDER BY ALL"
-        found = con.execute(query, ["python-exception-line", "nvme-swap-missing"]).fetchall()
-    assert ("python-exception-line", True) in found
+        found = con.execute("SELECT signature, fallback FROM signatures").fetchall()
+    known_ones = catalogue.load().signatures
+    assert dict(found) == {signature.id: signature.fallback for signature in known_ones}
+    assert {"python-exception-line", "rust-panic"} <= {name for name, last in found if last}
