@@ -25,6 +25,10 @@ CATEGORIES = (
     *("scheduler", "process", "launcher", "straggler", "data", "numerics", "tracking"),
     "progress",
 )
+PHASES = (  # of a run, in their order
+    *("launch", "initialise", "checkpoint-load", "data-loading", "forward-backward", "step"),
+    *("offload", "checkpoint-save", "serve", "teardown", "any"),
+)
 STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
 BASES = ("source", "log", "inference")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
@@ -130,6 +134,7 @@ class Failure:
     fix: tuple[str, ...]
     signatures: tuple[Signature, ...]
     tags: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
     affected: tuple[str, ...] = ()
     verify: str = ""
     prevention: str = ""
@@ -259,6 +264,7 @@ _FAILURE_KEYS: dict[str, tuple[str, bool]] = {
     "category": ("string", True),
     "severity": ("string", True),
     "tags": ("strings", False),
+    "phases": ("strings", False),
     "mechanism": ("string", True),
     "affected": ("strings", False),
     "confirm": ("strings", True),
@@ -411,9 +417,11 @@ def _read_failures(file: _File, issues: list[Issue]) -> Iterator[Failure]:
         name = entry.get("id") if isinstance(entry.get("id"), str) else f"entry {number}"
         before = len(issues)
         _check_keys(entry, _FAILURE_KEYS, file.name, str(name), issues)
+        _check_words(entry, "phases", PHASES, file.name, str(name), issues)
         for child in entry.get("signature", []) if len(issues) == before else ():
             label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
             _check_keys(child, _SIGNATURE_KEYS, file.name, str(label), issues)
+            _check_words(child, "stream", STREAMS, file.name, str(label), issues)
             _check_tables(child, file.name, str(label), issues)
         if len(issues) == before:
             yield _failure(entry, file.name)
@@ -452,17 +460,26 @@ def _check_keys(
         elif required and value == []:
             issues.append(Issue(source, name, f"'{key}' is empty", "give at least one"))
         if key in _CLOSED and isinstance(value, str) and value not in _CLOSED[key]:
-            issues.append(
-                Issue(source, name, f"{key} {value!r} is unknown", f"one of {list(_CLOSED[key])}")
-            )
+            help_ = _one_of(value, _CLOSED[key])
+            issues.append(Issue(source, name, f"{key} {value!r} is unknown", help_))
+
+
+def _check_words(
+    entry: Mapping[str, Any],
+    key: str,
+    closed: Sequence[str],
+    source: str,
+    name: str,
+    issues: list[Issue],
+) -> None:
+    """The words of a list must be of a closed list; its type is checked elsewhere."""
+    words = entry.get(key, ())
+    for word in words if isinstance(words, list) else ():
+        if isinstance(word, str) and word not in closed:
+            issues.append(Issue(source, name, f"{key} {word!r} is unknown", _one_of(word, closed)))
 
 
 def _check_tables(entry: Mapping[str, Any], source: str, name: str, issues: list[Issue]) -> None:
-    for stream in entry.get("stream", ()):
-        if stream not in STREAMS:
-            issues.append(
-                Issue(source, name, f"stream {stream!r} is unknown", f"one of {list(STREAMS)}")
-            )
     for key, shape, example in (
         ("lag", Lag, 'lag = { capture = "ran_ms", unit = "ms" }'),
         ("pair", Pair, 'pair = { begin = "signature-id", key = "step" }'),
@@ -522,9 +539,8 @@ def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
             continue
         for value, closed in ((edge.scope, SCOPES), (edge.basis, BASES)):
             if value not in closed:
-                issues.append(
-                    Issue(file.name, edge.cause, f"{value!r} is unknown", f"one of {list(closed)}")
-                )
+                help_ = _one_of(value, closed)
+                issues.append(Issue(file.name, edge.cause, f"{value!r} is unknown", help_))
         yield edge
 
 
@@ -598,6 +614,11 @@ def _near(word: str, known: Iterable[str]) -> list[str]:
     import difflib
 
     return difflib.get_close_matches(word, list(known), 1)
+
+
+def _one_of(word: object, closed: Sequence[str]) -> str:
+    near = _near(str(word), closed)
+    return (f"did you mean '{near[0]}'? " if near else "") + f"one of {', '.join(closed)}"
 
 
 def _dangling(source: str, name: str, key: str, other: str, known: Iterable[str]) -> Issue:
