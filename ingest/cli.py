@@ -421,7 +421,9 @@ def failures_check(
     for issue in issues:
         typer.echo(str(issue))
     if not issues:
-        typer.echo(f"{len(loaded.failures)} failures, {len(loaded.signatures)} signatures: sound")
+        counts = (len(loaded.failures), "failure"), (len(loaded.signatures), "signature")
+        told = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
+        typer.echo(f"{told}: sound")
     raise typer.Exit(1 if issues else 0)
 
 

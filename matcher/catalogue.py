@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -618,14 +619,21 @@ def _near(word: str, known: Iterable[str]) -> list[str]:
 
 def _one_of(word: object, closed: Sequence[str]) -> str:
     near = _near(str(word), closed)
-    return (f"did you mean '{near[0]}'? " if near else "") + f"one of {', '.join(closed)}"
+    return f"did you mean '{near[0]}'?" if near else f"one of {', '.join(closed)}"
 
 
 def _dangling(source: str, name: str, key: str, other: str, known: Iterable[str]) -> Issue:
     near = _near(other, known)
-    return Issue(
-        source,
-        name,
-        f"{key} names '{other}', which does not exist",
-        f"did you mean '{near[0]}'?" if near else "name an existing id or drop it",
+    help_ = f"did you mean '{near[0]}'?" if near else "name an existing id or drop it"
+    if other in _built_in_ids():
+        help_ = "it is built in: check both together, `firstfault failures check --catalogue DIR`"
+    return Issue(source, name, f"{key} names '{other}', which does not exist", help_)
+
+
+@cache
+def _built_in_ids() -> frozenset[str]:
+    """Ids of the built-in failures and signatures, to tell a catalogue left out from a slip."""
+    failures = [one for file in _files(BUILT_IN, [])[0] for one in _read_failures(file, [])]
+    return frozenset(
+        id_ for one in failures for id_ in (one.id, *(each.id for each in one.signatures))
     )

@@ -170,7 +170,7 @@ def find(book: Book, word: str) -> Entry:
     for name in ("tag", "component", "category"):
         if asked in values(book, name):
             raise ReportError(
-                f"'{asked}' is a {name} of several: `firstfault failures list --{name} {asked}`"
+                f"'{asked}' is a {name}: see `firstfault failures list --{name} {asked}`"
             )
     hint = _did_you_mean(asked, book.entries) or _did_you_mean(asked, signatures)
     raise ReportError(f"no failure '{shown(word)}': {hint or 'see `firstfault failures list`'}")

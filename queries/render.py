@@ -539,7 +539,7 @@ def _fit(
 
 PALETTE = """
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2330;--soft:#5b6577;--line:#e1e5ec;
---head:#f0f2f6;--accent:#2f6fdb;--bar:#8fb1ee;--critical:#b3142b;--high:#c2410c;--medium:#8a6100;
+--head:#f0f2f6;--accent:#2a63c6;--bar:#8fb1ee;--critical:#b3142b;--high:#c2410c;--medium:#8a6100;
 --low:#2b6cb0;--good:#1a7f4b;--calm:#5b6577}
 @media screen and (prefers-color-scheme:dark){:root{
 --bg:#12151b;--card:#1a1f28;--ink:#e4e8ef;--soft:#9aa5b8;

@@ -8,10 +8,10 @@
   const filters = [...form.querySelectorAll("select")];
   const words = (text) => text.toLowerCase().split(/[^\p{L}\p{N}]+/u).filter(Boolean);
   const LINE = 12, LONGEST = 4000, NEAREST = 12;
-  let patterns;
+  const kept = {};
 
   // The same expressions that the matcher runs, as far as this engine takes them.
-  const compiled = (entry) => entry.patterns.flatMap((pattern) => {
+  const compiled = (patterns) => patterns.flatMap((pattern) => {
     const flags = /^\(\?([a-z]+)\)/.exec(pattern);
     const text = pattern.slice(flags ? flags[0].length : 0).replace(/\(\?P<\w+>/g, "(?:");
     try {
@@ -21,12 +21,16 @@
     }
   });
 
-  // Places of the entries with a signature that hits a line of the text.
+  // Places of the entries with a signature that hits the line; fallbacks are for lines of no other.
   const ofLine = (text) => {
     if (text.length < LINE || !/\s/.test(text)) return new Set();
-    patterns ??= data.map(compiled);
     const line = text.slice(0, LONGEST);
-    return new Set(places.filter((n) => patterns[n].some((pattern) => pattern.test(line))));
+    for (const kind of ["patterns", "fallbacks"]) {
+      kept[kind] ??= data.map((entry) => compiled(entry[kind]));
+      const hit = places.filter((n) => kept[kind][n].some((pattern) => pattern.test(line)));
+      if (hit.length) return new Set(hit);
+    }
+    return new Set();
   };
 
   // How well a word fits an entry: as a word of its names, the begin of one, in its text.
@@ -52,12 +56,12 @@
     }
     const id = asked.join("-");
     for (const n of places) scores[n] += rows[n].dataset.id === id ? 1e6 : 0;
-    const order = places.filter((n) => scores[n]).sort((a, b) => scores[b] - scores[a] || a - b);
+    const order = [...places].sort((a, b) => scores[b] - scores[a] || a - b);
     const hit = ofLine(text);
     if (hit.size) return { best: order.filter((n) => hit.has(n)), said: "with a signature that hits this line" };
     const whole = order.filter((n) => counts[n] === asked.length);
     if (whole.length) return { best: whole, said: "" };
-    return { best: order.slice(0, NEAREST), said: "that come nearest; none has all words" };
+    return { best: order.filter((n) => scores[n]).slice(0, NEAREST), said: "that come nearest; none has all words" };
   };
 
   const fits = (row) => filters.every(({ name, value }) =>
@@ -71,6 +75,7 @@
     list.append(...[...shown, ...places.filter((n) => !visible.has(n))].map((n) => rows[n]));
     status.textContent = `${shown.length} of ${rows.length} failures ${said}`.trim();
     const asked = `${new URLSearchParams([...new FormData(form)].filter(([, value]) => value))}`;
+    if (find("seen")) find("seen").hidden = asked !== "";
     try {
       history.replaceState(null, "", asked ? `?${asked}` : location.pathname);
     } catch {

@@ -84,19 +84,17 @@ font-size:.85em;font-weight:600;white-space:nowrap}
 details{margin-top:8px}
 summary{cursor:pointer;color:var(--accent);width:max-content;max-width:100%}
 .points{list-style:none;padding:0}
-.points>li{margin-top:14px}
+.points>li{margin-top:14px;max-width:none}
+.points>li>div{max-width:90ch}
 .points>li:first-child{margin-top:0}
 .chips{display:flex;flex-wrap:wrap;gap:6px;list-style:none;padding:0}
 .chips li{margin:0}
 .chips a{display:block;background:var(--head);border-radius:6px;padding:2px 9px;
 text-decoration:none}
+h2.group{margin:24px 0 0}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(320px,100%),1fr));gap:12px;
 margin-top:10px}
 .cards .card{margin:0}
-.sums{display:grid;grid-template-columns:repeat(auto-fit,minmax(120px,1fr));gap:10px;
-list-style:none;padding:0}
-.sums li{margin:0;color:var(--soft)}
-.sums b{display:block;font-size:20px;line-height:1.3;color:var(--ink)}
 form{display:flex;flex-wrap:wrap;gap:8px}
 form[hidden]{display:none}
 label{display:flex;flex-direction:column;gap:2px;color:var(--soft);font-size:.87em;flex:1 1 130px}
@@ -117,6 +115,7 @@ td{border-top:1px solid var(--line)}
 .scroll{overflow-x:auto}
 footer{margin:22px 0 0;font-size:.9em}
 @media(max-width:620px){body{padding:14px}section,.card{padding:13px 14px}
+#seen :is(th,td):is(:nth-child(3),:nth-child(4)){display:none}
 #list li{grid-template-columns:76px 1fr}#list .soft{grid-column:2;text-align:left}}
 @media print{@page{margin:14mm}body{max-width:none;padding:0;background:none;font-size:11px}
 body>nav,.skip,form,#status,summary{display:none}
@@ -152,7 +151,7 @@ def pages(book: Book) -> dict[str, str]:
 def _place(kind: str, name: str) -> str:
     """Where a page is; a name that is no file name everywhere is told apart by a hash."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_NAME]
-    if plain != name:
+    if plain != name or not plain:
         plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}".strip("-")
     return f"{kind}/{plain}.html"
 
@@ -209,6 +208,7 @@ def _failure(book: Book, entry: Entry) -> str:
         ("component", _link("component", entry.component, entry.component, up)),
         ("when", ", ".join(_link("phase", one, phase_name(one), up) for one in entry.phases)),
         ("tags", in_html(", ".join(entry.tags))),
+        ("seen in your fleet", _seen_fact(book, entry)),
     ]
     facts = "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in filed if text)
     sections = {part.title: _section(part, up) for part in parts(book, entry)}
@@ -216,7 +216,7 @@ def _failure(book: Book, entry: Entry) -> str:
     what, confirm, fix, verify = first
     body = (
         f"<h1>{in_html(entry.title)}</h1>\n<p><code>{in_html(entry.id)}</code></p>\n"
-        f"<dl>{facts}</dl>\n{_seen_section(book, entry)}"
+        f"<dl>{facts}</dl>\n"
         f'{what}<div class="pair">{confirm}{fix}</div>\n{verify}' + "\n".join(sections.values())
     )
     return _page(entry.title, body, up)
@@ -285,17 +285,17 @@ def _when(seen: Seen) -> str:
     return seen.last.isoformat(" ", "minutes") + " UTC" if seen.last else "unknown"
 
 
-def _seen_section(book: Book, entry: Entry) -> str:
+def _seen_fact(book: Book, entry: Entry) -> str:
     if book.seen is None:
         return ""
-    seen = _seen(book, entry)
-    if seen is None:
-        inner = '<p class="soft">Never.</p>'
-    else:
-        sums = ((seen.runs, "runs"), (seen.hosts, "hosts"), (seen.lines, "lines"))
-        inner = "".join(f"<li><b>{number:,}</b>{text}</li>" for number, text in sums)
-        inner = f'<ul class="sums">{inner}<li><b>{_when(seen)}</b>last seen</li></ul>'
-    return f"<section><h2>Seen in your fleet</h2>{inner}</section>\n"
+    if not (seen := _seen(book, entry)):
+        return "never"
+    counts = f"{_counted(seen.runs, 'run')}, {_counted(seen.hosts, 'host')}"
+    return f"{counts}, {_counted(seen.lines, 'line')}, last {_when(seen)}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 # -- hubs --------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def _capital(text: str) -> str:
 def _card(book: Book, entry: Entry, up: str) -> str:
     said = aspects(entry)
     seen = _seen(book, entry)
-    count = f' <span class="soft">{seen.runs:,} runs, {seen.lines:,} lines</span>' if seen else ""
+    count = f' <span class="soft">{_counted(seen.runs, "run")}</span>' if seen else ""
     return (
         f'<article class="card"><h3>{_link("failure", entry.id, entry.title, up)}</h3>'
         f"<p>{_badge(entry.severity)} <code>{in_html(entry.id)}</code>{count}</p>"
@@ -390,15 +390,13 @@ def _index(book: Book) -> str:
         "<h1>Encyclopedia of failures</h1>\n"
         f'<p class="soft">{len(entries):,} failures of training clusters, told by '
         f"{signatures:,} signatures: how to confirm, fix and prevent each, and why it happens."
-        f"</p>\n{_most_seen(book)}<section>\n{_form(book)}"
-        "<noscript><p>Without scripts there is no search; the list is complete.</p></noscript>\n"
+        f"</p>\n{_form(book)}{_most_seen(book)}<section><h2>Failures</h2>\n"
         f'<p class="soft" id="status" role="status">{len(entries)} failures</p>\n'
         f'<ol id="list">\n{rows}\n</ol></section>\n{hubs}'
     )
-    data = json.dumps([_words(entry) for entry in entries], ensure_ascii=False)
-    safe = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    data = json.dumps([_words(entry) for entry in entries]).replace("<", "\\u003c")
     script = _SEARCH.read_text(encoding="utf-8")
-    return _page("Encyclopedia of failures", body, "", script, safe)
+    return _page("Encyclopedia of failures", body, "", script, data)
 
 
 def _form(book: Book) -> str:
@@ -414,8 +412,9 @@ def _form(book: Book) -> str:
         for kind in ("component", "category", "severity", "phase")
     )
     return (
-        '<form id="search" role="search" hidden>'
-        '<label class="wide">Search, or paste a line of a log (press / to come here)'
+        "<noscript><p>Without scripts there is no search; the list is complete.</p></noscript>\n"
+        '<form class="card" id="search" role="search" hidden>'
+        '<label class="wide">Search, or paste a line of a log (key: /)'
         '<input id="q" name="q" type="search" autocomplete="off" spellcheck="false"></label>'
         f"{selects}</form>\n"
     )
@@ -423,7 +422,7 @@ def _form(book: Book) -> str:
 
 def _row(book: Book, entry: Entry) -> str:
     seen = _seen(book, entry)
-    count = f"{seen.runs:,} runs · " if seen else ""
+    count = f"{_counted(seen.runs, 'run')} · " if seen else ""
     filed = {
         "id": entry.id,
         "component": entry.component,
@@ -452,7 +451,8 @@ def _words(entry: Entry) -> dict[str, Any]:
     return {
         "strong": f" {' '.join(names)} ",
         "weak": f" {' '.join(word for word in _unique(weak) if word not in names)} ",
-        "patterns": [signature.pattern for signature in entry.signatures],
+        "patterns": [one.pattern for one in entry.signatures if not one.fallback],
+        "fallbacks": [one.pattern for one in entry.signatures if one.fallback],
     }
 
 
@@ -466,7 +466,7 @@ def _most_seen(book: Book) -> str:
         return ""
     found = [(_seen(book, entry), entry) for entry in book.entries.values()]
     ranked = sorted(
-        ((seen, entry) for seen, entry in found if seen and entry.category != "progress"),
+        ((seen, entry) for seen, entry in found if seen and entry.severity != "info"),
         key=lambda pair: (-pair[0].runs, -pair[0].lines, pair[1].id),
     )
     rows = "".join(
@@ -482,7 +482,7 @@ def _most_seen(book: Book) -> str:
         if rows
         else '<p class="soft">Nothing yet.</p>'
     )
-    return f"<section><h2>Seen in your fleet</h2>{inner}</section>\n"
+    return f'<section id="seen"><h2>Seen in most runs of your fleet</h2>{inner}</section>\n'
 
 
 # -- files -------------------------------------------------------------------------------------

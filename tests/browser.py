@@ -1,4 +1,4 @@
-"""A real Chromium for tests of pages: over a pipe, without a network, driven like a person would."""
+"""A real Chromium for tests of pages: over a pipe, typed at as a person would."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ class Browser:
     def size(self, width: int, height: int) -> None:
         self.send(
             "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
         )
 
     def scheme(self, value: str) -> None:
