@@ -118,11 +118,12 @@ def seen(connection: duckdb.DuckDBPyConnection) -> dict[str, Seen]:
 
 def values(book: Book, name: str) -> list[str]:
     """All values of one of FILTERS among the entries."""
-    found = {value for entry in book.entries.values() for value in _of(entry, name)}
+    found = {value for entry in book.entries.values() for value in words_of(entry, name)}
     return [phase for phase in book.phases if phase in found] if name == "phase" else sorted(found)
 
 
-def _of(entry: Entry, name: str) -> Sequence[str]:
+def words_of(entry: Entry, name: str) -> Sequence[str]:
+    """What an entry has of one of FILTERS."""
     match name:
         case "tag":
             return tuple(entry.tags)
@@ -147,7 +148,7 @@ def choose(book: Book, **wanted: Collection[str]) -> list[Entry]:
         entry
         for entry in book.entries.values()
         if all(
-            not words or not set(words).isdisjoint(_of(entry, name))
+            not words or not set(words).isdisjoint(words_of(entry, name))
             for name, words in wanted.items()
         )
     ]

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,9 +27,11 @@ from queries.encyclopedia import (
     Seen,
     aspects,
     by_phase,
+    choose,
     parts,
     phase_name,
     values,
+    words_of,
 )
 from queries.render import PALETTE, in_html
 from queries.report import ReportError
@@ -118,12 +120,11 @@ footer{margin:22px 0 0;font-size:.9em}
 #seen :is(th,td):is(:nth-child(3),:nth-child(4)){display:none}
 #list li{grid-template-columns:76px 1fr}#list .soft{grid-column:2;text-align:left}}
 @media print{@page{margin:14mm}body{max-width:none;padding:0;background:none;font-size:11px}
-body>nav,.skip,form,#status,summary{display:none}
+body>nav,.skip,form,#status,details{display:none}
 section,.card{border:0;padding:0;break-inside:avoid-page}
 section.first{border:0}
 pre{border:1px solid var(--line);background:none}
-a{color:inherit;text-decoration:none}
-details::details-content{content-visibility:visible;block-size:auto}}
+a{color:inherit;text-decoration:none}}
 """
 
 
@@ -304,12 +305,7 @@ def _counted(number: int, noun: str) -> str:
 def _hub(book: Book, kind: str, value: str) -> str:
     """The entries of a component, category or phase, side by side."""
     up = "../"
-    of: Callable[[Entry], Sequence[str]] = {
-        "component": lambda entry: (entry.component,),
-        "category": lambda entry: (entry.category,),
-        "phase": lambda entry: entry.phases,
-    }[kind]
-    here = [entry for entry in book.entries.values() if value in of(entry)]
+    here = choose(book, **{kind: [value]})
     groups: list[tuple[str, Sequence[Entry], Sequence[Entry]]]
     if kind == "phase":
         components = sorted({entry.component for entry in here})
@@ -317,26 +313,26 @@ def _hub(book: Book, kind: str, value: str) -> str:
             (name, [entry for entry in here if entry.component == name], []) for name in components
         ]
     else:
-        groups = [(phase_name(phase), new, also) for phase, new, also in by_phase(book, here)]
+        groups = [
+            (_capital(phase_name(phase)), new, also) for phase, new, also in by_phase(book, here)
+        ]
     sections = []
     for name, new, also in groups:
         cards = "".join(_card(book, entry, up) for entry in new)
         again = ", ".join(_link("failure", entry.id, entry.title, up) for entry in also)
         sections.append(
-            f'<h2 class="group">{in_html(_capital(name))}</h2>'
+            f'<h2 class="group">{in_html(name)}</h2>'
             + (f'<div class="cards">{cards}</div>' if cards else "")
             + (f'<p class="soft">Also then: {again}.</p>' if again else "")
         )
-    name = phase_name(value) if kind == "phase" else value
-    title = f"{_capital(kind)}: {name}"
-    counted = f"{len(here)} failure{'s' * (len(here) != 1)}"
-    others = _chips(book, kind, up, value)
+    title = f"{_capital(kind)}: {phase_name(value) if kind == 'phase' else value}"
+    order = "by component" if kind == "phase" else "in the order of a run"
+    said = f"{_counted(len(here), 'failure')}, {order}."
     body = (
-        f'<h1>{in_html(title)}</h1>\n<p class="soft">{counted}, in the order of a run.</p>\n'
-        if kind != "phase"
-        else f'<h1>{in_html(title)}</h1>\n<p class="soft">{counted}, by component.</p>\n'
+        f'<h1>{in_html(title)}</h1>\n<p class="soft">{said}</p>\n'
+        + "\n".join(sections)
+        + f"\n<section><h2>By {kind}</h2>{_chips(book, kind, up, value)}</section>"
     )
-    body += "\n".join(sections) + f"\n<section><h2>By {kind}</h2>{others}</section>"
     return _page(title, body, up)
 
 
@@ -365,7 +361,7 @@ def _chips(book: Book, kind: str, up: str, without: str = "") -> str:
     """Links to all hubs of a kind, with how many entries each has."""
     counts: dict[str, int] = {}
     for entry in book.entries.values():
-        for value in entry.phases if kind == "phase" else (getattr(entry, kind),):
+        for value in words_of(entry, kind):
             counts[value] = counts.get(value, 0) + 1
     links = []
     for value in values(book, kind):
