@@ -579,7 +579,7 @@ def _book(extra: Path | None) -> Book:
     from queries.encyclopedia import Book
 
     loaded = catalogues.load(*_catalogues(extra, None))
-    return Book(loaded.by_id, loaded.precedence, catalogues.PHASES)
+    return Book(loaded.by_id, loaded.precedence, catalogues.LIFECYCLE)
 
 
 def _print(text: str) -> None:

@@ -27,7 +27,7 @@ CATEGORIES = (
     *("scheduler", "process", "launcher", "straggler", "data", "numerics", "tracking"),
     "progress",
 )
-PHASES = (  # of a run, in their order
+LIFECYCLE = (  # of a run, in their order
     *("launch", "initialise", "checkpoint-load", "data-loading", "forward-backward", "step"),
     *("offload", "checkpoint-save", "serve", "teardown", "any"),
 )
@@ -456,7 +456,7 @@ def _read_failures(file: _File, issues: list[Issue]) -> Iterator[Failure]:
         name = entry.get("id") if isinstance(entry.get("id"), str) else f"entry {number}"
         before = len(issues)
         _check_keys(entry, _FAILURE_KEYS, file.name, str(name), issues)
-        _check_words(entry, "phases", PHASES, file.name, str(name), issues)
+        _check_words(entry, "phases", LIFECYCLE, file.name, str(name), issues)
         for child in entry.get("signature", []) if len(issues) == before else ():
             label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
             _check_keys(child, _SIGNATURE_KEYS, file.name, str(label), issues)

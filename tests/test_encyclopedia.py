@@ -68,7 +68,7 @@ BOOK = Book(
         Edge("no-phase", "disk-full", "next-attempt", 60, 86400, "inference"),
         Edge("save-cut", "disk-full", "same-host", -3600, 90, "source"),
     ),
-    catalogues.PHASES,
+    catalogues.LIFECYCLE,
 )
 
 PAGE = """\
@@ -398,6 +398,6 @@ def test_every_built_in_entry_says_when_it_shows_itself() -> None:
     phases = {entry.id: entry.phases for entry in catalogues.load().failures}
     assert [id_ for id_, said in phases.items() if not said] == []
     assert [id_ for id_, said in phases.items() if "any" in said and len(said) > 1] == []
-    order = catalogues.PHASES.index
+    order = catalogues.LIFECYCLE.index
     assert [id_ for id_, said in phases.items() if list(said) != sorted(said, key=order)] == []
-    assert set(catalogues.PHASES) == {phase for said in phases.values() for phase in said}
+    assert set(catalogues.LIFECYCLE) == {phase for said in phases.values() for phase in said}

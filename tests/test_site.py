@@ -26,7 +26,7 @@ from tests.test_encyclopedia import BOOK, CUT, DISK
 from tests.test_page import CONTROLS, HOSTILE
 
 LOADED = catalogues.load()
-BUILT_IN = Book(LOADED.by_id, LOADED.precedence, catalogues.PHASES)
+BUILT_IN = Book(LOADED.by_id, LOADED.precedence, catalogues.LIFECYCLE)
 
 
 class Page(HTMLParser):
@@ -133,7 +133,7 @@ def test_names_that_are_no_file_names_get_one_of_their_own() -> None:
     entries = {
         f"e{n}": replace(DISK, id=f"e{n}", component=name) for n, name in enumerate(names)
     } | {"y" * 300: replace(DISK, id="y" * 300)}
-    made = site.pages(Book(entries, (), catalogues.PHASES))
+    made = site.pages(Book(entries, (), catalogues.LIFECYCLE))
     hubs = [name for name in made if name.startswith("component/")]
     assert len(hubs) == len(names)
     assert all(re.fullmatch(r"component/[a-z0-9-]{1,90}\.html", name) for name in hubs)
@@ -322,7 +322,7 @@ def hostile_book() -> Book:
             signatures=(replace(line, pattern=text),),
             related=(),
         )
-    return Book(entries, (), catalogues.PHASES, {"e0": Seen(1, 1, 1, datetime(2026, 3, 1))})
+    return Book(entries, (), catalogues.LIFECYCLE, {"e0": Seen(1, 1, 1, datetime(2026, 3, 1))})
 
 
 def test_hostile_catalogue_is_shown_not_run(tab: Browser, tmp_path: Path) -> None:
