@@ -84,6 +84,11 @@ def test_sound_catalogue_has_no_problems(tmp_path: Path) -> None:
         ),
         (
             "fix =",
+            'phases = ["step", "save"]\nfix =',
+            "0.toml: disk-gone: phases 'save' is unknown",
+        ),
+        (
+            "fix =",
             'related = ["nobody"]\nfix =',
             "0.toml: disk-gone: related names 'nobody', which does not exist",
         ),
