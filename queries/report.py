@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FOLDER = Path(__file__).parent / "reports"
-_VIEWS = tuple(Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql"))
+_VIEWS = tuple(
+    Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql", "unclassified.sql")
+)
 
 
 class ReportError(Exception):
