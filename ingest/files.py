@@ -179,7 +179,7 @@ _LEVELS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"cluster=(?P<cluster>.+)|job=(?P<job>.+)|(?:host|node)=(?P<host>.+)",
-        rf"(?:attempt|restart)[-_=]?(?P<attempt>{_DIGITS})",
+        rf"(?:attempt|restart|retry|cycle)[-_=]?(?P<attempt>{_DIGITS})",
         rf"(?:global[-_])?(?:rank|task)[-_=]?(?P<rank>{_DIGITS})",
         rf"(?P<host>{_HOST})",
         r"slurm[-_](?P<job>\d+(?:_\d+)?)",
@@ -211,7 +211,10 @@ _NAMES = tuple(
     (re.compile(pattern, re.IGNORECASE), outs)
     for pattern, outs in (
         (r"cluster=(?P<cluster>.+)|job=(?P<job>.+)|(?:host|node)=(?P<host>.+)", False),
-        (rf"(?:.*[-_.])?(?:attempt|restart)[-_=]?(?P<attempt>{_DIGITS})(?:[-_.].*)?", False),
+        (
+            rf"(?:.*[-_.])?(?:attempt|restart|retry|cycle)[-_=]?(?P<attempt>{_DIGITS})(?:[-_.].*)?",
+            False,
+        ),
         (
             rf"(?:(?P<host>{_HOST})[-_.]|.*(?<!local)(?<!node)(?<!tp)(?<!pp)(?<!dp)(?<!ep)(?<!cp)"
             rf"[-_.])?(?:rank|task)[-_=]?(?P<rank>{_DIGITS}){_END}.*",
@@ -245,6 +248,11 @@ _KINDS = tuple(
         (rf"(?:.*[-_.])?(?:dmesg|kmsg){_END}.*", "dmesg"),
     )
 )
+# Directories of hosts' own logs, a file a host.
+_SYSTEM_DIRECTORIES = {
+    **dict.fromkeys(("kernel", "kern", "dmesg", "kmsg"), "dmesg"),
+    **dict.fromkeys(("syslog", "journal", "journald", "messages"), "syslog"),
+}
 _SLURM = re.compile(rf"slurm{_END}")
 _NUMBERS = frozenset(("rank", "attempt", "local"))
 _GROUPING = frozenset(("rank", "attempt", "host"))
@@ -349,8 +357,11 @@ def _by_rules(levels: tuple[str, ...], name: _Name, clusters: frozenset[str]) ->
     found = {**cluster, **said}
     if name.document:
         return _Said(found, "other", rest, name)
-    found = {**_from_name(name, announced), **found}
     stem = name.lower
+    if levels and (kind := _SYSTEM_DIRECTORIES.get(levels[-1].lower())):
+        host = {"host": name.stem} if re.fullmatch(_ANY_HOST, name.stem, re.IGNORECASE) else {}
+        return _Said({**host, **_from_name(name, announced), **found}, kind, rest, name)
+    found = {**_from_name(name, announced), **found}
     if stem in _CONTAINERS:
         found.setdefault("attempt", _CONTAINERS[stem])
         if rest and not _EXPLICIT_JOB.fullmatch(rest[-1]):

@@ -222,6 +222,8 @@ READINGS = _table(
         "phase": (pa.string(), "start, step, save, load, done; NULL in any"),
         "needs": (pa.string(), "failure or signature that must stand before it"),
         "quiet": (pa.bool_(), "only where a rank of the attempt does not print it"),
+        "apart": (pa.bool_(), "only where one rank waits in another collective than the others"),
+        "attempts": (pa.int32(), "how many attempts must end alike; then the verdict is read"),
         "shows": (pa.string(), "decisive line: event, begin (of the phase), needs"),
         "why": (pa.string(), "why it stands for that"),
     },
@@ -233,7 +235,7 @@ TRAITS = _table(
     ("subject", "trait"),
     {
         "subject": (pa.string(), "failure or signature"),
-        "trait": (pa.string(), "precursor, witness, shared, stays, main-rank"),
+        "trait": (pa.string(), "precursor, frame, witness, shared, stays, main-rank"),
         "why": (pa.string(), "why it is so"),
     },
 )

@@ -264,6 +264,17 @@ class Store:
         self._connection.execute(f"INSERT INTO {table.name} BY NAME SELECT * FROM new_rows")  # noqa: S608
         self._connection.unregister("new_rows")
 
+    def gather(self, run: str) -> None:
+        """Take all logs for those of one run, unless they name several jobs.
+
+        For logs that were handed over together: what groups files of a whole fleet is too careful
+        there. Logs of hosts stay without a run; views place them by host, time and folder.
+        """
+        self._connection.execute("BEGIN")
+        self._connection.execute(_GATHER_FILES, {"run": run})
+        self._connection.execute(_GATHER_EVENTS)
+        self._connection.execute("COMMIT")
+
     def _write_catalogue(self, catalogue: Catalogue) -> None:
         tables: tuple[tuple[schema.Table, Sequence[Any], _Given], ...] = (
             (
@@ -307,6 +318,19 @@ def _table(shape: schema.Table, things: Sequence[Any], given: _Given) -> pa.Tabl
         schema=shape.schema,
     )
 
+
+# Attempts of a job may be resubmitted under other ids; jobs without attempts are runs of their own.
+_GATHER_FILES = """
+UPDATE files SET run = $run, attempt = coalesce(attempt, (
+  SELECT CASE WHEN count(DISTINCT attempt) = 1 THEN min(attempt) END FROM files))
+WHERE run IS NOT NULL AND (
+  SELECT count(DISTINCT job) FILTER (attempt IS NULL
+    AND regexp_matches(job, '^[0-9]{3,}([_.+][0-9]+)?$|^(?:job|run)[-_.=]?[A-Za-z0-9]')) <= 1 FROM files)
+"""
+_GATHER_EVENTS = """
+UPDATE events SET run = f.run, attempt = f.attempt FROM files AS f
+WHERE f.file_id = events.file_id AND f.run IS NOT NULL
+"""
 
 # Head, size and lines tell content apart well enough to flag a copy; the first path is the
 # original.

@@ -36,7 +36,7 @@ BASES = ("source", "log", "inference")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
 PHASES = ("start", "step", "save", "load", "done")
 SHOWN = ("event", "begin", "needs")
-TRAITS = ("precursor", "witness", "shared", "stays", "main-rank")
+TRAITS = ("precursor", "frame", "witness", "shared", "stays", "main-rank")
 
 BUILT_IN = Path(__file__).parent / "failures"
 
@@ -164,8 +164,10 @@ class Reading(NamedTuple):
 
     `event` is a failure or a signature; it is read as the failure `becomes` where the attempt was
     in `phase` (any where None) and, with `needs`, where an event of that failure or signature
-    stands before it; with `quiet` only where a rank of the attempt does not print it. `shows` says
-    which line is decisive: its own, that which began the phase, or the needed one.
+    stands before it; with `quiet` only where a rank of the attempt does not print it, with `apart`
+    only where one rank waits in another collective than the others do. Where `attempts` is more
+    than 1, it is the verdict on so many attempts that is read: same failure, rank and step.
+    `shows` says which line is decisive: its own, that which began the phase, or the needed one.
     """
 
     event: str
@@ -173,6 +175,8 @@ class Reading(NamedTuple):
     phase: str | None
     needs: str | None
     quiet: bool
+    apart: bool
+    attempts: int
     shows: str
     why: str
 
@@ -610,6 +614,8 @@ def _read_readings(file: _File, issues: list[Issue]) -> Iterator[Reading]:
                 row.get("phase"),
                 row.get("needs"),
                 row.get("quiet", False),
+                row.get("apart", False),
+                row.get("attempts", 1),
                 row.get("shows", "event"),
                 row["why"],
             )
@@ -619,7 +625,7 @@ def _read_readings(file: _File, issues: list[Issue]) -> Iterator[Reading]:
                     file.name,
                     str(row.get("event", "")),
                     f"incomplete reading: no {missing.args[0]}",
-                    "give event, becomes and why; phase, needs, quiet and shows where they matter",
+                    "give event, becomes and why; the other keys where they matter",
                 )
             )
             continue

@@ -12,6 +12,11 @@ CREATE OR REPLACE MACRO rank_of_path(path) AS
   try_cast(nullif(regexp_extract(path, '(?:^|[/_.-])rank[_-]?0*([0-9]{1,6})(?:[/_.-]|$)', 1), '')
     AS INTEGER);
 
+-- The local rank that torchelastic names a folder of logs after: attempt_0/3/stderr.log.
+CREATE OR REPLACE MACRO local_of_path(path) AS
+  try_cast(nullif(regexp_extract(path, 'attempt_[0-9]+/([0-9]{1,4})/std(?:out|err)', 1), '')
+    AS INTEGER);
+
 -- What went wrong first: one row an attempt that failed or crashed at its end, or
 -- (grain := 'incident') one an incident.
 -- Of a rank's causes in a file the first counts, a generic exception only where nothing specific
@@ -45,7 +50,8 @@ WITH runs AS MATERIALIZED (
   SELECT r.reading, r.becomes, r.phase, r.needs, r.quiet, r.shows, r.why, m.attempt_id, m.event_id,
     m.file_id, m.line_no, m.failure, m.t0, m.t1, m.rank
   FROM marked AS m JOIN readings AS r ON r.event IN (m.failure, m.signature)
-  WHERE grain <> 'incident' AND NOT m.stopped AND (m.after_done OR NOT m.recovered)
+  WHERE grain <> 'incident' AND NOT r.apart AND r.attempts = 1
+    AND NOT m.stopped AND (m.after_done OR NOT m.recovered)
     AND m.after_done = (r.phase IS NOT NULL AND r.phase = 'done')
   QUALIFY row_number() OVER (
     PARTITION BY r.reading, m.attempt_id ORDER BY m.t0 NULLS LAST, m.path, m.line_no) = 1
@@ -98,11 +104,31 @@ WITH runs AS MATERIALIZED (
   SELECT m.attempt_id, m.failure, count(DISTINCT m.rank) AS ranks,
     max(m.rank) + 1 AS at_least
   FROM marked AS m WHERE m.rank IS NOT NULL AND m.role = 'collateral' GROUP BY ALL
-), read_events AS MATERIALIZED (  -- the first reading that fits an attempt
-  SELECT p.reading, p.attempt_id, p.becomes, p.why, p.event_id AS read_id,
+), waits AS (  -- in what each rank of a group waits first
+  SELECT attempt_id, failure, coalesce(captures['pg_guid'], '') AS pg, rank,
+    arg_min({'event_id': event_id, 'op': captures['op'],
+      'seq': try_cast(captures['seq'] AS BIGINT)}, (t1, line_no)) AS it
+  FROM placed
+  WHERE role = 'collateral' AND rank IS NOT NULL AND captures['op'] IS NOT NULL
+    AND try_cast(captures['seq'] AS BIGINT) IS NOT NULL AND grain <> 'incident'
+  GROUP BY attempt_id, failure, pg, rank
+), apart AS (  -- the one rank of a group that waits in another collective than all others
+  SELECT w.attempt_id, w.failure, any_value(w.it.event_id) FILTER (w.it.op <> m.op) AS event_id
+  FROM waits AS w JOIN (
+    SELECT attempt_id, failure, pg, mode(it.op) AS op, mode(it.seq) AS seq FROM waits GROUP BY ALL
+  ) AS m ON m.attempt_id = w.attempt_id AND m.failure = w.failure AND m.pg = w.pg
+  GROUP BY w.attempt_id, w.failure, w.pg
+  HAVING count(*) >= 3 AND count(*) FILTER (w.it.op <> m.op) = 1
+    AND max(abs(w.it.seq - m.seq)) <= 1
+), fitting AS (  -- the readings that fit an attempt
+  SELECT r.reading, a.attempt_id, r.becomes, r.why, a.event_id AS read_id, a.event_id,
+    a.failure AS read_failure, r.phase, false AS at_last
+  FROM apart AS a JOIN readings AS r ON r.apart AND r.event = a.failure
+  UNION ALL
+  SELECT p.reading, p.attempt_id, p.becomes, p.why, p.event_id,
     CASE p.shows WHEN 'needs' THEN p.needed_id
       WHEN 'begin' THEN CASE p.phase WHEN 'save' THEN p.saving_id ELSE p.loading_id END
-      ELSE p.event_id END AS event_id, p.shows = 'needs' AS at_last
+      ELSE p.event_id END, p.failure, p.phase, p.shows = 'needs'
   FROM phased AS p
   LEFT JOIN sayers AS h ON h.attempt_id = p.attempt_id AND h.failure = p.failure
   LEFT JOIN runs AS a ON a.attempt_id = p.attempt_id
@@ -110,7 +136,8 @@ WITH runs AS MATERIALIZED (
       WHEN 'load' THEN p.loading_id IS NOT NULL
       WHEN 'start' THEN NOT p.stepped WHEN 'step' THEN p.stepped ELSE true END
     AND (NOT p.quiet OR h.ranks < greatest(a.world_size, a.ranks_seen, h.at_least))
-  QUALIFY row_number() OVER (PARTITION BY p.attempt_id ORDER BY p.reading) = 1
+), read_events AS MATERIALIZED (  -- the first of them
+  FROM fitting QUALIFY row_number() OVER (PARTITION BY attempt_id ORDER BY reading) = 1
 ), told AS (
   FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
 ), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
@@ -172,7 +199,8 @@ WITH runs AS MATERIALIZED (
   JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
     ON k.unit = h.unit AND k.failure = p.cause
     AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
-      OR (k.host = h.host AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
+      OR ((k.host = h.host OR (k.from_host AND h.host IS NULL))
+        AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
         AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
   WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
 ), own AS (
@@ -200,11 +228,13 @@ WITH runs AS MATERIALIZED (
   QUALIFY row_number() OVER (PARTITION BY k.unit ORDER BY k.t0 DESC, k.line_no) = 1
 ), readable AS (
   SELECT r.attempt_id AS unit, e.* REPLACE (r.becomes AS failure,
-      CASE WHEN r.at_last THEN e.line_end ELSE e.line_no END AS line_no,
+      CASE WHEN r.at_last AND (e.file_id <> x.file_id OR e.line_end < x.line_no)
+        THEN e.line_end ELSE e.line_no END AS line_no,
       f.severity AS severity, 'cause' AS role),
     true AS possible, true AS eligible
   FROM read_events AS r
   JOIN placed AS e ON e.event_id = r.event_id
+  JOIN placed AS x ON x.event_id = r.read_id
   LEFT JOIN failures AS f ON f.failure = r.becomes
   WHERE grain <> 'incident' AND r.attempt_id IN (
       SELECT attempt_id FROM runs WHERE outcome = 'failed' OR crashed)
@@ -214,7 +244,7 @@ WITH runs AS MATERIALIZED (
   UNION ALL BY NAME FROM swallowed
   UNION ALL BY NAME
   SELECT e.*, e.line_no AS said_at, e.line_no AS line_key, false AS generic, false AS wrapper,
-    'reading' AS basis, r.why
+    'reading' AS basis, r.why, r.read_failure, r.phase
   FROM readable AS e JOIN read_events AS r ON r.attempt_id = e.unit
 ), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
   SELECT *, wrapper
@@ -265,6 +295,16 @@ WITH runs AS MATERIALIZED (
     AND NOT EXISTS (FROM placed AS p WHERE p.file_id = w.file_id AND p.failure = 'training-step'
       AND p.line_no > e.line_no AND p.line_no < w.said_at)
   GROUP BY w.unit
+), raised AS (  -- the exception below a frame that tells the kind
+  SELECT w.unit, arg_min({'event_id': e.event_id, 'line_no': e.line_no, 't0': e.t0,
+    'signature': e.signature, 'message': e.message}, e.line_no) AS it
+  FROM winner AS w
+  JOIN placed AS e ON e.file_id = w.file_id AND e.rank IS NOT DISTINCT FROM w.rank
+    AND e.line_no > w.said_at AND e.line_no <= w.said_at + 40
+    AND e.role IN ('cause', 'collateral') AND NOT has_trait(e.failure, e.signature, 'frame')
+    AND regexp_matches(e.message, '^\W*[\w.]*(?:Error|Exception|Interrupt|Exit)\b')
+  WHERE has_trait(w.failure, w.signature, 'frame')
+  GROUP BY w.unit
 ), rivals AS (  -- other causes of the unit against the first one
   SELECT w.unit,
     list_sort(list(DISTINCT o.rank) FILTER (alike AND o.rank IS NOT NULL)) AS tied_ranks,
@@ -274,8 +314,8 @@ WITH runs AS MATERIALIZED (
       THEN min(o.rank) FILTER (o.host = w.host) END AS host_rank,
     bool_or(NOT alike AND NOT o.weak AND o.rank IS DISTINCT FROM w.rank
       AND NOT coalesce(seconds_between(w.t0, o.t0) > skew_s, false)) AS contested,
-    bool_or(o.t0 IS NULL AND NOT o.weak) AND NOT any_value(w.one_file)
-      AND count(DISTINCT o.rank) > 1 AS unordered,
+    bool_or(o.file_id <> w.file_id AND NOT o.weak AND (o.t0 IS NULL OR w.t0 IS NULL)
+      AND o.rank IS NOT NULL AND o.rank IS DISTINCT FROM w.rank) AS unordered,
     any_value(w.shared) AND count(DISTINCT o.rank) FILTER (alike) > 1
       AND NOT bool_and(o.ts IS NOT NULL) FILTER (alike) AS alike_all
   FROM (
@@ -285,11 +325,14 @@ WITH runs AS MATERIALIZED (
   JOIN winner AS w USING (unit)
   GROUP BY w.unit
 ), echoes AS (  -- a cause without a rank has that of the first known effect on its own rank soon after
-  SELECT w.unit, arg_min(h.rank, h.line_no) AS rank, arg_min(h.host, h.line_no) AS host
+  SELECT w.unit, arg_min(h.rank, (h.file_id <> w.file_id, h.t0, h.line_no)) AS rank,
+    arg_min(h.host, (h.file_id <> w.file_id, h.t0, h.line_no)) AS host
   FROM winner AS w
-  JOIN happened AS h ON h.unit = w.unit AND h.file_id = w.file_id AND h.rank IS NOT NULL
-    AND h.line_no > w.said_at AND h.line_no <= w.said_at + 100
-  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure AND p.scope = 'same-rank'
+  JOIN happened AS h ON h.unit = w.unit AND h.rank IS NOT NULL
+    AND CASE WHEN h.file_id = w.file_id THEN h.line_no > w.said_at AND h.line_no <= w.said_at + 100
+      ELSE w.from_host AND h.host = w.host END
+  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure
+    AND (p.scope = 'same-rank' OR (w.from_host AND p.scope IN ('same-gpu', 'same-host')))
   WHERE w.rank IS NULL GROUP BY w.unit
 ), named_by_kin AS (  -- lines nearby that tell what it drags along may name the rank waited for
   SELECT w.unit, min(try_cast(h.captures[s.points_to] AS INTEGER)) AS rank
@@ -299,9 +342,18 @@ WITH runs AS MATERIALIZED (
   JOIN signatures AS s ON s.signature = h.signature AND s.points_to LIKE '%rank%'
     AND s.points_to NOT LIKE '%local%'
   WHERE w.witness AND w.pointed_rank IS NULL AND h.captures[s.points_to] IS NOT NULL
-    AND (h.failure = w.failure OR EXISTS (FROM precedence AS p
+    AND (h.failure IN (w.failure, w.read_failure) OR EXISTS (FROM precedence AS p
       WHERE p.cause = w.failure AND p.effect = h.failure))
   GROUP BY w.unit HAVING count(DISTINCT h.captures[s.points_to]) = 1
+), named_by_proof AS (  -- of several proofs, one that names task and host says more
+  SELECT w.unit, min(lower(h.captures['peer_host'])) AS host,
+    min(try_cast(h.captures['tasks'] AS INTEGER)) AS rank
+  FROM winner AS w
+  JOIN placed AS h ON h.file_id = w.file_id AND h.failure = w.failure
+    AND h.line_no BETWEEN w.said_at - 20 AND w.said_at + 20
+    AND h.role = 'confirmation' AND h.captures['peer_host'] IS NOT NULL
+  WHERE w.role = 'confirmation' AND w.captures['peer_host'] IS NULL
+  GROUP BY w.unit HAVING count(DISTINCT h.captures['peer_host']) = 1
 ), beside AS (  -- another signature knows the rank of the same line; a file names the rank it is of
   SELECT w.unit,
     min(h.rank) FILTER (h.line_no = w.said_at) AS line_rank,
@@ -340,16 +392,30 @@ WITH runs AS MATERIALIZED (
   WHERE a.ranks_seen <= 1 AND a.hosts_seen <= 1
   GROUP BY a.attempt_id, a.world_size
   HAVING a.world_size = 1 OR (a.world_size IS NULL AND sum(k.repeats) = 1)
-), heard AS (  -- who prints what is read, or follows, of the ranks that there are
-  SELECT unit, list(DISTINCT rank) AS ranks
-  FROM happened WHERE role IN ('collateral', 'teardown', 'cause') AND rank IS NOT NULL
-    AND NOT is_death(failure)
-  GROUP BY unit
-), quiet AS (  -- the one rank that does not say it waited
-  SELECT w.unit, list_filter(range(greatest(coalesce(a.world_size, 0), coalesce(list_max(h.ranks),
-      -1) + 1, coalesce(a.ranks_seen, 0))), lambda r: NOT list_contains(h.ranks, r::INTEGER)) AS ranks
-  FROM winner AS w JOIN runs AS a USING (attempt_id) LEFT JOIN heard AS h USING (unit)
-  WHERE (w.witness OR w.of_main) AND coalesce(a.world_size, 0) <= 65536
+), heard AS (  -- who prints what is read, and who prints anything that follows
+  SELECT h.unit, list(DISTINCT h.rank) FILTER (h.failure = w.read_failure) AS readers,
+    list(DISTINCT h.rank) FILTER (h.role <> 'teardown') AS ranks
+  FROM happened AS h JOIN winner AS w USING (unit)
+  WHERE h.role IN ('collateral', 'teardown', 'cause') AND h.rank IS NOT NULL
+    AND NOT is_death(h.failure)
+  GROUP BY h.unit
+), quiet AS (  -- the ranks that do not say they waited
+  SELECT unit, CASE WHEN len(silent) = 1 THEN silent
+      ELSE list_filter(silent, lambda r: NOT list_contains(ranks, r)) END AS ranks
+  FROM (
+    SELECT w.unit, coalesce(h.ranks, []) AS ranks,
+      list_filter(range(greatest(coalesce(a.world_size, 0), coalesce(list_max(h.ranks), -1) + 1,
+          coalesce(a.ranks_seen, 0)))::INTEGER[],
+        lambda r: NOT list_contains(coalesce(h.readers, h.ranks, []), r)) AS silent
+    FROM winner AS w JOIN runs AS a USING (attempt_id) LEFT JOIN heard AS h USING (unit)
+    WHERE (w.witness OR w.from_host) AND coalesce(a.world_size, 0) <= 65536)
+), finishers AS (  -- who was done first
+  SELECT w.unit, arg_min(m.rank, (m.t1, m.line_no)) AS rank
+  FROM winner AS w JOIN marked AS m ON m.attempt_id = w.attempt_id
+  LEFT JOIN heard AS h USING (unit)
+  WHERE w.phase = 'done' AND m.failure = 'run-completed' AND m.rank IS NOT NULL
+    AND NOT coalesce(list_contains(h.readers, m.rank), false)
+  GROUP BY w.unit
 ), named AS (
   SELECT w.*, CASE w.basis WHEN 'line' THEN
         CASE WHEN w.role = 'confirmation' THEN 'confirmation' ELSE 'root_signature' END
@@ -357,21 +423,23 @@ WITH runs AS MATERIALIZED (
     w.witness AND w.pointed_rank IS NULL AND k.rank IS NULL AND len(q.ranks) = 1 AS by_silence,
     CASE WHEN coalesce(w.pointed_host <> w.host, w.pointed_host IS NOT NULL)
         AND w.pointed_rank IS NULL THEN NULL
-      WHEN w.witness AND w.pointed_rank IS NULL THEN coalesce(k.rank, q.ranks[1:1][1]
-        + CASE WHEN len(q.ranks) = 1 OR (w.of_main AND q.ranks[1] = 0) THEN 0 END)
-      ELSE coalesce(w.pointed_rank, w.rank, b.line_rank, r.tied_rank, rank_of_path(
+      WHEN w.witness AND w.pointed_rank IS NULL THEN coalesce(k.rank,
+        CASE WHEN len(q.ranks) = 1 OR (w.of_main AND q.ranks[1] = 0) THEN q.ranks[1] END, y.rank)
+      ELSE coalesce(w.pointed_rank, v.rank, w.rank, b.line_rank, r.tied_rank, rank_of_path(
           CASE WHEN w.from_host THEN NULL ELSE coalesce(w.captures['path'], w.message) END),
         i.rank, e.rank, b.file_rank, o.rank,
+        CASE WHEN a.hosts_seen <= 1 THEN local_of_path(w.path) END,
         CASE WHEN w.from_host OR w.role = 'confirmation'
             THEN coalesce(r.host_rank, d.killed) ELSE d.raised END,
         CASE WHEN w.of_main THEN 0 END,
+        CASE WHEN w.from_host AND len(q.ranks) = 1 THEN q.ranks[1] END,
         CASE WHEN w.basis = 'reading' THEN d.killed END,
         CASE WHEN l.attempt_id IS NOT NULL THEN 0 END) END::INTEGER AS who,
     CASE WHEN w.witness AND w.pointed_rank IS NULL THEN list_filter([who], lambda x: x IS NOT NULL)
       WHEN w.pointed_rank IS NOT NULL THEN [w.pointed_rank] WHEN who IS NULL THEN []
       WHEN len(coalesce(r.tied_ranks, [])) > 0 THEN r.tied_ranks
       ELSE [who] END AS tied_ranks,
-    coalesce(w.pointed_host, CASE WHEN w.pointed_rank IS NULL AND NOT w.witness
+    coalesce(w.pointed_host, v.host, CASE WHEN w.pointed_rank IS NULL AND NOT w.witness
       THEN coalesce(w.host, e.host) END) AS place_host,
     b.file_host, r.tied_hosts, r.contested, r.unordered, r.alike_all,
     w.generic OR (w.rank IS NULL AND w.pointed_rank IS NULL AND w.host IS NULL)
@@ -381,17 +449,20 @@ WITH runs AS MATERIALIZED (
   LEFT JOIN beside AS b USING (unit)
   LEFT JOIN echoes AS e USING (unit)
   LEFT JOIN named_by_kin AS k USING (unit)
+  LEFT JOIN named_by_proof AS v USING (unit)
   LEFT JOIN quiet AS q USING (unit)
+  LEFT JOIN finishers AS y USING (unit)
+  LEFT JOIN runs AS a ON a.attempt_id = w.attempt_id
   LEFT JOIN blamed AS d ON d.attempt_id = w.attempt_id
   LEFT JOIN alone AS l ON l.attempt_id = w.attempt_id
   LEFT JOIN process_ranks AS i ON i.attempt_id = w.attempt_id AND i.pid = w.pid
     AND i.host IS NOT DISTINCT FROM w.host
   LEFT JOIN owners AS o ON o.unit = w.unit
 ), verdicts AS (
-  SELECT n.unit, n.attempt_id, coalesce(g.it.event_id, n.event_id) AS event_id, n.file_id, n.path,
-    coalesce(g.it.line_no, n.said_at) AS said_at, n.failure,
-    coalesce(g.it.signature, n.signature) AS signature,
-    n.severity, coalesce(g.it.message, n.message) AS message, coalesce(g.it.t0, n.t0) AS t0,
+  SELECT n.unit, n.attempt_id, coalesce(g.it.event_id, x.it.event_id, n.event_id) AS event_id, n.file_id,
+    n.path, coalesce(g.it.line_no, x.it.line_no, n.said_at) AS said_at, n.failure,
+    coalesce(g.it.signature, n.signature) AS signature, n.severity,
+    coalesce(g.it.message, x.it.message, n.message) AS message, coalesce(g.it.t0, n.t0) AS t0,
     n.doubtful, n.evidence, CASE WHEN n.alike_all THEN NULL ELSE n.who END AS rank,
     coalesce(n.place_host, h.host, CASE WHEN NOT n.witness THEN n.file_host END,
       CASE WHEN len(a.hosts) = 1 THEN a.hosts[1] END) AS host,
@@ -399,6 +470,7 @@ WITH runs AS MATERIALIZED (
   FROM named AS n
   LEFT JOIN runs AS a ON a.attempt_id = n.attempt_id
   LEFT JOIN signs AS g ON g.unit = n.unit
+  LEFT JOIN raised AS x ON x.unit = n.unit
   LEFT JOIN homes AS h ON h.attempt_id = n.attempt_id AND h.rank = n.who
 ), traces AS (  -- failed attempts without a cause: what their launcher and signals say
   SELECT attempt_id AS unit, event_id, file_id, path, line_no, severity, message, t0, rank, host,
@@ -500,29 +572,46 @@ LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id;
 
 -- The same, or (grain := 'run') one row a run: that of its first attempt with a known cause. A cause
 -- that stays (every restart meets it again) and with which the run ended wins over one of an
--- earlier attempt, which a restart got over, unless it is a known effect of that.
+-- earlier attempt, which a restart got over, unless it is a known effect of that. Where attempts
+-- end alike, a reading may make of them what none of them shows alone.
 CREATE OR REPLACE MACRO verdicts(grain := 'run', skew_s := 2) AS TABLE
 WITH found AS MATERIALIZED (
+  SELECT f.* REPLACE (coalesce(r.becomes, f.failure) AS failure, coalesce(r.why, f.why) AS why,
+      CASE WHEN r.becomes IS NULL THEN f.evidence ELSE 'reading' END AS evidence,
+      CASE WHEN r.becomes IS NULL THEN f.confidence ELSE 'medium' END AS confidence)
+  FROM (
+    SELECT f.*, count(*) OVER (PARTITION BY f.cluster, f.run, f.failure, f.initiating_rank,
+      coalesce(e.step::VARCHAR, e.captures['step'])) AS times,
+      coalesce(e.step::VARCHAR, e.captures['step']) IS NOT NULL AS stepped
+    FROM first_failures(grain := grain, skew_s := skew_s) AS f
+    LEFT JOIN events AS e ON e.event_id = f.event_id) AS f
+  LEFT JOIN readings AS r ON grain <> 'incident' AND r.attempts > 1 AND r.event = f.failure
+    AND f.stepped AND f.times >= r.attempts
+), placed AS (
   SELECT *, row_number() OVER (
     PARTITION BY cluster, run ORDER BY failure IS NULL, attempt NULLS LAST, attempt_first_ts, unit)
       AS place
-  FROM first_failures(grain := grain, skew_s := skew_s)
+  FROM found
 ), ends AS (  -- with what the last attempt of a run ended
-  SELECT a.cluster, a.run, f.failure, f.signature
+  SELECT a.cluster, a.run, f.failure, f.signature, f.initiating_rank
   FROM (
     FROM attempts WHERE run IS NOT NULL
     QUALIFY row_number() OVER (
       PARTITION BY cluster, run ORDER BY attempt DESC NULLS LAST, first_ts DESC) = 1) AS a
-  JOIN found AS f USING (attempt_id)
+  JOIN placed AS f USING (attempt_id)
 ), stays AS (
   SELECT f.cluster, f.run, l.failure
-  FROM found AS f
+  FROM placed AS f
   JOIN ends AS l ON l.run = f.run AND l.cluster IS NOT DISTINCT FROM f.cluster
-  WHERE f.place = 1 AND has_trait(l.failure, l.signature, 'stays')
-    AND NOT EXISTS (FROM precedence AS p WHERE p.cause = f.failure AND p.effect = l.failure)
+  WHERE f.place = 1 AND CASE WHEN has_trait(l.failure, l.signature, 'stays')
+      THEN NOT EXISTS (FROM precedence AS p
+        WHERE p.cause = f.failure AND p.effect = l.failure AND p.basis <> 'inference')
+      -- what the last attempt shows on the same rank is the known cause of the first one's failure
+      ELSE f.initiating_rank = l.initiating_rank AND EXISTS (FROM precedence AS p
+        WHERE p.cause = l.failure AND p.effect = f.failure) END
 )
-SELECT f.* EXCLUDE (place)
-FROM found AS f
+SELECT f.* EXCLUDE (place, times, stepped)
+FROM placed AS f
 LEFT JOIN stays AS s ON s.run = f.run AND s.cluster IS NOT DISTINCT FROM f.cluster
 WHERE grain <> 'run' OR s.failure IS NULL OR f.failure = s.failure
 QUALIFY grain <> 'run' OR row_number() OVER (PARTITION BY f.cluster, f.run ORDER BY f.place) = 1;

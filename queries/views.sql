@@ -148,7 +148,7 @@ QUALIFY min(hash(cluster, run)) OVER (PARTITION BY file_id)
 -- Events with the attempt they belong to. An event of a host's or a scheduler's log belongs to the
 -- one attempt that ran on its host then, up to 5 min after its end; on a shared host to none. Where
 -- no host says so, one in a log kept beside a run belongs to it from 10 min before its first line;
--- but not where any of these logs is of a host that the run is known to use.
+-- but not where any of these logs is of a host that the run is known to use, and it has a time.
 CREATE OR REPLACE VIEW placed_events AS
 WITH ran AS (
   SELECT attempt_id, cluster, run, job, attempt, unnest(hosts) AS host, first_ts, last_ts
@@ -179,7 +179,7 @@ WITH ran AS (
   WHERE e.event_id NOT IN (SELECT event_id FROM near)
     AND coalesce(e.t0 >= b.first_ts - INTERVAL 10 MINUTE, true)
     AND coalesce(e.t0 <= b.last_ts + INTERVAL 5 MINUTE, true)
-    AND (NOT b.known OR e.host IS NULL)
+    AND (NOT b.known OR e.host IS NULL OR (e.t0 IS NULL AND list_contains(b.hosts, e.host)))
   QUALIFY row_number() OVER (
     PARTITION BY e.event_id ORDER BY e.t0 <= b.last_ts DESC NULLS LAST, b.attempt DESC) = 1
 )
