@@ -195,6 +195,44 @@ SIGNATURES = _table(
     },
 )
 
+CHECKS = _table(
+    "checks",
+    "How to confirm each failure, and what in the logs shows it.",
+    ("failure", "number"),
+    {
+        "failure": (pa.string(), "failure to confirm"),
+        "number": (pa.int32(), "place of the check among the failure's, from 0"),
+        "text": (pa.string(), "the check"),
+        "seen": (pa.list_(pa.string()), "failures or signatures that show it; NULL: none does"),
+        "log": (pa.string(), "stream that would show it; NULL where none would"),
+    },
+)
+
+VARIANTS = _table(
+    "variants",
+    "What is different of a failure by the class of its path.",
+    ("failure", "path_class"),
+    {
+        "failure": (pa.string(), "failure"),
+        "path_class": (pa.string(), "class of the captured path"),
+        "mechanism": (pa.string(), "why it happens there; NULL: as everywhere"),
+        "fix": (pa.list_(pa.string()), "how to fix it there; empty: as everywhere"),
+        "verify": (pa.string(), "how to verify that fix; NULL: as everywhere"),
+        "prevention": (pa.string(), "how to prevent it there; NULL: as everywhere"),
+    },
+)
+
+CONTROLS = _table(
+    "controls",
+    "What tells failures of one category from others: the control to change.",
+    ("category",),
+    {
+        "category": (pa.string(), "category of failures"),
+        "control": (pa.string(), "configuration, capacity, transport, hardware, input"),
+        "test": (pa.string(), "what to change, and what it tells"),
+    },
+)
+
 PRECEDENCE = _table(
     "precedence",
     "Known cause -> effect edges between failures.",
@@ -239,6 +277,9 @@ TABLES: tuple[Table, ...] = (
     EVIDENCE,
     FAILURES,
     SIGNATURES,
+    CHECKS,
+    VARIANTS,
+    CONTROLS,
     PRECEDENCE,
     JOBS,
 )

@@ -27,6 +27,7 @@ CATEGORIES = (
 )
 STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
 BASES = ("source", "log", "inference")
+CONTROLS = ("configuration", "capacity", "transport", "hardware", "input")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
 
 BUILT_IN = Path(__file__).parent / "failures"
@@ -116,6 +117,27 @@ class Signature:
     source: str = field(default="", compare=False)
 
 
+class Sign(NamedTuple):
+    """What in the logs shows a check of `confirm`: ids of failures or signatures.
+
+    `number` is the place of the check in `confirm`, from 0; `log` the stream that would have it.
+    """
+
+    number: int
+    seen: tuple[str, ...]
+    log: str = "stdout"
+
+
+class Variant(NamedTuple):
+    """What is different of a failure where its path is of this class; "" and () say: nothing."""
+
+    path_class: str
+    mechanism: str = ""
+    fix: tuple[str, ...] = ()
+    verify: str = ""
+    prevention: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One entry of the encyclopedia: a kind of thing that goes wrong, and its symptoms."""
@@ -135,7 +157,17 @@ class Failure:
     prevention: str = ""
     related: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    variants: tuple[Variant, ...] = ()
     source: str = field(default="", compare=False)
+
+
+class Control(NamedTuple):
+    """The control that tells failures of a category from others: what to change, and its kind."""
+
+    category: str
+    control: str
+    test: str
 
 
 class Edge(NamedTuple):
@@ -163,6 +195,7 @@ class Catalogue:
     failures: tuple[Failure, ...]
     precedence: tuple[Edge, ...] = ()
     path_classes: tuple[PathClass, ...] = ()
+    controls: tuple[Control, ...] = ()
     # SHA-256 of the content (16 hex digits); where the files lie does not matter.
     digest: str = field(default="", compare=False)
 
@@ -204,6 +237,7 @@ class Catalogue:
                 for failure in self.failures
             ),
             precedence=(),
+            controls=(),
         )
 
 
@@ -211,6 +245,10 @@ class Catalogue:
 
 _FIELDS = {shape: tuple(one.name for one in fields(shape)) for shape in (Failure, Signature)}
 _SIGNATURES = _FIELDS[Failure].index("signatures")
+_PARTS_OF_FAILURE = tuple(
+    (_FIELDS[Failure].index(name), shape)
+    for name, shape in (("signs", Sign), ("variants", Variant))
+)
 _TABLES = tuple(
     (_FIELDS[Signature].index(name), shape)
     for name, shape in (("lag", Lag), ("pair", Pair), ("threshold", Threshold))
@@ -226,20 +264,24 @@ def _packed(catalogue: Catalogue, *, sources: bool) -> str:
     for failure in catalogue.failures:
         entries.append(list(of_failure(failure)))
         entries[-1][_SIGNATURES] = [of_signature(one) for one in failure.signatures]
-    content = [list(_FIELDS.values()), entries, catalogue.precedence, catalogue.path_classes]
+    tables = (catalogue.precedence, catalogue.path_classes, catalogue.controls)
+    content = [list(_FIELDS.values()), entries, *tables]
     return json.dumps(content, default=astuple)
 
 
 def _unpacked(packed: str | bytes, digest: str) -> Catalogue:
-    _, entries, edges, classes = json.loads(packed)
+    _, entries, edges, classes, controls = json.loads(packed)
     failures = []
     for values in entries:
         values[_SIGNATURES] = [_signature(one) for one in values[_SIGNATURES]]
+        for place, shape in _PARTS_OF_FAILURE:
+            values[place] = [shape(*map(_freeze, one)) for one in values[place]]
         failures.append(Failure(*map(_freeze, values)))
     return Catalogue(
         tuple(failures),
         tuple(Edge(*edge) for edge in edges),
         tuple(PathClass(*one) for one in classes),
+        tuple(Control(*one) for one in controls),
         digest,
     )
 
@@ -261,13 +303,26 @@ _FAILURE_KEYS: dict[str, tuple[str, bool]] = {
     "tags": ("strings", False),
     "mechanism": ("string", True),
     "affected": ("strings", False),
-    "confirm": ("strings", True),
+    "confirm": ("checks", True),
     "fix": ("strings", True),
     "verify": ("string", False),
     "prevention": ("string", False),
     "related": ("strings", False),
     "references": ("strings", False),
+    "variant": ("tables", False),
     "signature": ("tables", True),
+}
+_CHECK_KEYS: dict[str, tuple[str, bool]] = {
+    "check": ("string", True),
+    "seen": ("strings", True),
+    "log": ("string", False),
+}
+_VARIANT_KEYS: dict[str, tuple[str, bool]] = {
+    "path_class": ("string", True),
+    "mechanism": ("string", False),
+    "fix": ("strings", False),
+    "verify": ("string", False),
+    "prevention": ("string", False),
 }
 _SIGNATURE_KEYS: dict[str, tuple[str, bool]] = {
     "id": ("id", True),
@@ -294,6 +349,7 @@ _CLOSED: dict[str, Sequence[str]] = {
     "role": ROLES,
     "severity": SEVERITIES,
     "category": CATEGORIES,
+    "log": STREAMS,
 }
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "id": (lambda v: isinstance(v, str), "a kebab-case string"),
@@ -301,6 +357,13 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "strings": (
         lambda v: isinstance(v, list) and all(isinstance(x, str) and x for x in v),
         "a list of non-empty strings",
+    ),
+    "checks": (
+        lambda v: (
+            isinstance(v, list)
+            and all((isinstance(x, str) and x) or isinstance(x, dict) for x in v)
+        ),
+        'a list of strings, or of { check = "...", seen = ["id"] }',
     ),
     "boolean": (lambda v: isinstance(v, bool), "true or false"),
     "number": (lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number"),
@@ -329,18 +392,21 @@ def load(*directories: Path, cache: Path | None = None) -> Catalogue:
     failures: list[Failure] = []
     edges: list[Edge] = []
     classes: list[PathClass] = []
+    controls: list[Control] = []
     for entries, tables in found:
         for file in entries:
             failures += _read_failures(file, issues)
         for file in tables:
             if file.name == _EDGES:
                 edges += _read_edges(file, issues)
+            elif file.name == _CONTROLS:
+                controls += _read_controls(file, issues)
             else:
                 classes += _read_path_classes(file, issues)
-    _check_references(failures, edges, issues)
+    _check_references(failures, edges, classes, issues)
     if issues:
         raise CatalogueError(issues)
-    catalogue = Catalogue(tuple(failures), tuple(edges), tuple(classes))
+    catalogue = Catalogue(tuple(failures), tuple(edges), tuple(classes), tuple(controls))
     if place:
         keep(place, (catalogue.digest + _packed(catalogue, sources=True)).encode())
     return catalogue
@@ -351,7 +417,7 @@ class _File(NamedTuple):
     text: bytes
 
 
-_EDGES, _PATH_CLASSES = "precedence.toml", "path_class.toml"
+_EDGES, _PATH_CLASSES, _CONTROLS = "precedence.toml", "path_class.toml", "controls.toml"
 
 
 def _files(directory: Path, issues: list[Issue]) -> tuple[list[_File], list[_File]]:
@@ -367,7 +433,8 @@ def _files(directory: Path, issues: list[Issue]) -> tuple[list[_File], list[_Fil
             )
         )
     beside = directory.parent / "tables" if directory == BUILT_IN else directory / "tables"
-    tables = [place for name in (_EDGES, _PATH_CLASSES) if (place := beside / name).exists()]
+    names = (_EDGES, _PATH_CLASSES, _CONTROLS)
+    tables = [place for name in names if (place := beside / name).exists()]
     read: tuple[list[_File], list[_File]] = [], []
     for paths, files_ in zip((entries, tables), read, strict=True):
         for path in paths:
@@ -411,6 +478,10 @@ def _read_failures(file: _File, issues: list[Issue]) -> Iterator[Failure]:
         name = entry.get("id") if isinstance(entry.get("id"), str) else f"entry {number}"
         before = len(issues)
         _check_keys(entry, _FAILURE_KEYS, file.name, str(name), issues)
+        for key, keys in (("confirm", _CHECK_KEYS), ("variant", _VARIANT_KEYS)):
+            for child in entry.get(key, []) if len(issues) == before else ():
+                if isinstance(child, dict):
+                    _check_keys(child, keys, file.name, f"{name}: {key}", issues)
         for child in entry.get("signature", []) if len(issues) == before else ():
             label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
             _check_keys(child, _SIGNATURE_KEYS, file.name, str(label), issues)
@@ -492,8 +563,24 @@ def _failure(entry: Mapping[str, Any], source: str) -> Failure:
         )
         for child in entry["signature"]
     )
-    rest = {key: _freeze(value) for key, value in entry.items() if key != "signature"}
-    return Failure(signatures=signatures, source=source, **rest)
+    asked = [one if isinstance(one, dict) else {"check": one} for one in entry["confirm"]]
+    taken = ("signature", "confirm", "variant")
+    rest = {key: _freeze(value) for key, value in entry.items() if key not in taken}
+    return Failure(
+        signatures=signatures,
+        source=source,
+        confirm=tuple(one["check"] for one in asked),
+        signs=tuple(
+            Sign(number, tuple(one["seen"]), one.get("log", "stdout"))
+            for number, one in enumerate(asked)
+            if "seen" in one
+        ),
+        variants=tuple(
+            Variant(**{key: _freeze(value) for key, value in one.items()})
+            for one in entry.get("variant", ())
+        ),
+        **rest,
+    )
 
 
 def _freeze(value: Any) -> Any:
@@ -528,6 +615,22 @@ def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
         yield edge
 
 
+def _read_controls(file: _File, issues: list[Issue]) -> Iterator[Control]:
+    for row in _rows(file, "control", issues):
+        try:
+            control = Control(row["category"], row["control"], row["test"])
+        except KeyError as error:
+            name = str(row.get("category", ""))
+            help_ = "give category, control, test"
+            issues.append(Issue(file.name, name, f"{error} is missing", help_))
+            continue
+        for value, closed in ((control.category, CATEGORIES), (control.control, CONTROLS)):
+            if value not in closed:
+                reason, help_ = f"{value!r} is unknown", f"one of {list(closed)}"
+                issues.append(Issue(file.name, control.category, reason, help_))
+        yield control
+
+
 def _read_path_classes(file: _File, issues: list[Issue]) -> Iterator[PathClass]:
     for row in _rows(file, "path_class", issues):
         try:
@@ -545,11 +648,15 @@ def _read_path_classes(file: _File, issues: list[Issue]) -> Iterator[PathClass]:
 
 
 def _check_references(
-    failures: Iterable[Failure], edges: Iterable[Edge], issues: list[Issue]
+    failures: Iterable[Failure],
+    edges: Iterable[Edge],
+    classes: Iterable[PathClass],
+    issues: list[Issue],
 ) -> None:
     seen: dict[str, str] = {}
     signatures: dict[str, Signature] = {}
     failures = list(failures)
+    named = [one.name for one in classes]
     for failure in failures:
         if failure.id in seen:
             issues.append(
@@ -576,6 +683,14 @@ def _check_references(
         for related in failure.related:
             if related not in seen:
                 issues.append(_dangling(failure.source, failure.id, "related", related, seen))
+        for id_ in (id_ for sign in failure.signs for id_ in sign.seen):
+            if id_ not in seen and id_ not in signatures:
+                known = [*seen, *signatures]
+                issues.append(_dangling(failure.source, failure.id, "confirm", id_, known))
+        for variant in failure.variants:
+            if variant.path_class not in named:
+                name = variant.path_class
+                issues.append(_dangling(failure.source, failure.id, "variant", name, named))
         for signature in failure.signatures:
             pair = (signature.pair.begin,) if signature.pair else ()
             for key, ids in (
