@@ -222,6 +222,11 @@ def _plain(value: object) -> Any:
             return str(value)
 
 
+def as_json(value: object) -> str:
+    """The value as JSON, times as ISO 8601 in UTC."""
+    return _dumps(_plain(value))
+
+
 def _dumps(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=2)
     # A lone surrogate cannot be written as UTF-8.
@@ -305,27 +310,30 @@ def _parquet(result: Result) -> bytes:
 
 def _markdown(result: Result) -> str:
     report = result.report
-    lines = [f"## {_md(report.title)}", ""]
+    lines = [f"## {markdown_text(report.title)}", ""]
     if report.description:
         lines += [report.description, ""]
     if taken := _arguments(result):
-        lines += [", ".join(f"`{name}={_md(value)}`" for name, value in taken), ""]
+        lines += [", ".join(f"`{name}={markdown_text(value)}`" for name, value in taken), ""]
     columns = _columns(result)
     if result.table.num_rows:
-        lines.append("| " + " | ".join(_md(name) for name in columns) + " |")
+        lines.append("| " + " | ".join(markdown_text(name) for name in columns) + " |")
         lines.append(
             "|" + "|".join(" ---: " if _is_number(v) else " --- " for v in columns.values()) + "|"
         )
         for row in zip(*columns.values(), strict=True):
-            cells = (_md(_cell(value, name)) for name, value in zip(columns, row, strict=True))
+            cells = (
+                markdown_text(_cell(value, name)) for name, value in zip(columns, row, strict=True)
+            )
             lines.append("| " + " | ".join(cells) + " |")
     else:
         lines.append("No rows.")
-    lines += [f"\n{_md(note)}" for note in result.notes]
+    lines += [f"\n{markdown_text(note)}" for note in result.notes]
     return "\n".join(lines) + "\n"
 
 
-def _md(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Text that Markdown and HTML show as it is, on one line."""
     return re.sub(r"([\\`*\[\]|~])", r"\\\1", html.escape(shown(text), quote=False))
 
 
