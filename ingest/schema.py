@@ -145,7 +145,7 @@ EVENTS = _table(
 
 EVIDENCE = _table(
     "evidence",
-    "Lines around the first cause of each failure in a file, masked.",
+    "Lines around the first cause or confirmation of each failure in a file, masked.",
     ("event_id", "line_no"),
     {
         "event_id": (pa.uint64(), "event they surround"),

@@ -123,8 +123,7 @@ class Beside:
 
     run: str | None = None
     attempt: int | None = None
-    first_line: int | None = None  # line number of the first line of evidence
-    decisive: int | None = None  # place of the decisive line in the evidence
+    line_numbers: tuple[int, ...] = ()  # of the lines of evidence
     timeline: tuple[Moment, ...] = ()
     titles: Mapping[str, str] | None = None  # of all failures named
     notes: tuple[str, ...] = ()
@@ -174,7 +173,7 @@ def diagnose(con: duckdb.DuckDBPyConnection, run: str | None = None) -> Diagnosi
     outcomes = _outcomes(con, run)
     if run is not None and not outcomes:
         raise RunError(
-            f"no run '{run}' here: `firstfault sql 'SELECT DISTINCT run FROM attempts'` lists them"
+            f"no run '{run}' here: `firstfault report coverage` and the view attempts tell which"
         )
     verdicts = _verdicts(con, run)
     if not verdicts:
@@ -332,10 +331,7 @@ def _of(
         beside=Beside(
             run=row["run_id"],
             attempt=row["attempt"],
-            first_line=lines[0][0] if lines else None,
-            decisive=next(
-                (i for i, (number, _) in enumerate(lines) if number == row["line"]), None
-            ),
+            line_numbers=tuple(number for number, _ in lines),
             timeline=_timeline(con),
             titles=_titles(con, named),
             notes=notes,
@@ -368,14 +364,21 @@ def _notes(
 def _evidence(con: duckdb.DuckDBPyConnection) -> list[tuple[int, str]]:
     """(line number, masked line) around the decisive one, in order.
 
-    Kept are lines around the first cause of each failure in a file: those of a neighbour will do.
+    Kept are lines around the first cause of each failure in a file: those of a neighbour will do,
+    and where none are near, the lines that matched.
     """
     rows = con.execute(
         f"""
-        SELECT v.line_no, any_value(v.text)
-        FROM evidence AS v JOIN diagnosed AS d ON d.file_id = v.file_id
-        WHERE v.line_no BETWEEN d.line - {BEFORE} AND d.line + {AFTER}
-        GROUP BY v.line_no ORDER BY v.line_no
+        SELECT line_no, arg_min(text, told) FROM (
+          SELECT v.line_no, v.text, false AS told
+          FROM evidence AS v JOIN diagnosed AS d ON d.file_id = v.file_id
+          WHERE v.line_no BETWEEN d.line - {BEFORE} AND d.line + {AFTER}
+          UNION ALL
+          SELECT e.line_no, e.message, true
+          FROM diagnosed_events AS e JOIN diagnosed AS d ON d.file_id = e.file_id
+          WHERE e.line_no BETWEEN d.line - {BEFORE} AND d.line + {AFTER}
+        )
+        GROUP BY line_no ORDER BY line_no
         """  # noqa: S608
     ).fetchall()
     return [(number, text) for number, text in rows]
@@ -459,9 +462,10 @@ def _hypotheses(con: duckdb.DuckDBPyConnection, confidence: str) -> list[Hypothe
     """Rivals of the root cause, the likeliest first.
 
     A cause of another failure that does not follow from the root cause weighs 1, less where it is
-    generic, harmless, mild, or clearly later. Where no line names a cause, the known causes of what
-    was seen are rivals, by how much of it they would explain. The root cause takes its share by
-    confidence; its rivals share the rest by weight, or take less where they weigh little.
+    generic, harmless, mild, or clearly later. Known causes of the root cause that no line shows
+    weigh little; where no line names a cause, those of what was seen weigh more, by how much of it
+    they would explain. The root cause takes its share by confidence; its rivals share the rest by
+    weight, or take less where they weigh little.
     """
     rows = con.execute(
         f"""
@@ -476,9 +480,11 @@ def _hypotheses(con: duckdb.DuckDBPyConnection, confidence: str) -> list[Hypothe
             AND e.failure IS DISTINCT FROM d.failure AND NOT is_scheduling(e.failure)
             AND NOT (({_BEHIND}) AND d.failure IS NOT NULL
               AND (is_generic(e.failure) OR e.failure IN (SELECT failure FROM reached)))
-        ), effects AS (  -- of which something must be the cause, where no line names it
-          SELECT failure, arg_min(path, (coalesce(t0, 'infinity'), path, line_no)) AS file,
-            arg_min(line_no, (coalesce(t0, 'infinity'), path, line_no)) AS line
+        ), effects AS (  -- of the root cause, or of all that was seen where no line names one
+          SELECT failure, file, line, 0.3 AS worth FROM diagnosed WHERE failure IS NOT NULL
+          UNION ALL
+          SELECT failure, arg_min(path, (coalesce(t0, 'infinity'), path, line_no)),
+            arg_min(line_no, (coalesce(t0, 'infinity'), path, line_no)), 0.8
           FROM diagnosed_events
           WHERE same_attempt AND role = 'collateral' AND NOT is_noise(role, severity)
             AND (SELECT failure IS NULL FROM diagnosed)
@@ -486,12 +492,13 @@ def _hypotheses(con: duckdb.DuckDBPyConnection, confidence: str) -> list[Hypothe
         ), supposed AS (
           SELECT p.cause AS failure, arg_min(x.file, x.line) AS file, min(x.line) AS line,
             f.category, NULL::TIMESTAMP AS t0,
-            0.8 * sum(CASE p.basis WHEN 'source' THEN 1 WHEN 'log' THEN 0.8 ELSE 0.4 END)
+            sum(x.worth * CASE p.basis WHEN 'source' THEN 1 WHEN 'log' THEN 0.8 ELSE 0.4 END)
               / (SELECT count(*) FROM effects) AS weight
           FROM effects AS x JOIN precedence AS p ON p.effect = x.failure
           JOIN failures AS f ON f.failure = p.cause
           WHERE p.cause IN (SELECT failure FROM signatures WHERE role IN ('cause', 'confirmation'))
             AND p.cause NOT IN (SELECT failure FROM seen)
+            AND p.cause NOT IN (SELECT failure FROM reached WHERE failure IS NOT NULL)
           GROUP BY p.cause, f.category
         ), rivals AS (
           SELECT failure, arg_max(file, rated) AS file, arg_max(line, rated) AS line,
@@ -526,7 +533,7 @@ def _hypotheses(con: duckdb.DuckDBPyConnection, confidence: str) -> list[Hypothe
 
 
 def _separate(control: str | None, test: str | None, alike: bool, check: str | None) -> str:
-    """The control that tells a rival from the root cause; its own check where both have the same."""
+    """What tells a rival from the root cause: its control, or where both share it its own check."""
     if control is None or (alike and check):
         return f"{control or 'logs'}: {check}" if check else ""
     return f"{control}: {test}"
@@ -614,7 +621,8 @@ def _resume(con: duckdb.DuckDBPyConnection) -> Resume:
             why = f"its save{begun} may have ended: training went on, but no line says so"
             return Resume(step, path, None, why)
     what = "met trouble" if status == "failed" else "did not end"
-    why = f"no complete one is told of; the save of {tag}{begun} {what}"
+    save = "a save" if tag is None else f"the save of {tag}"
+    why = f"no complete one is told of; {save}{begun} {what}"
     return Resume(None, None, False, why)
 
 

@@ -113,15 +113,15 @@ def _followed(d: Diagnosis) -> list[str]:
 
 def _shown_evidence(d: Diagnosis, before: int) -> list[tuple[int, bool, str]]:
     """(line number, whether it decides, text) of the lines that a person is shown."""
-    first, at = d.beside.first_line, d.beside.decisive
-    if first is None or at is None:
+    numbers = d.beside.line_numbers
+    line = d.root_cause.line if d.root_cause else None
+    if line not in numbers:
         return []
+    at = numbers.index(line)
     low, high = max(0, at - before), at + 1 + (_BEHIND if before else 0)
-    numbers = range(first, first + len(d.evidence))
     return [
-        (number, place == at, text)
-        for place, (number, text) in enumerate(zip(numbers, d.evidence, strict=True))
-        if low <= place < high
+        (numbers[place], place == at, d.evidence[place])
+        for place in range(low, min(high, len(numbers)))
     ]
 
 
