@@ -550,7 +550,10 @@ _LOGS = {
 
 
 def _confirm(con: duckdb.DuckDBPyConnection) -> list[Check]:
-    """The checks of the failure: seen, not seen in a log that was read, or unknown."""
+    """The checks of the failure: seen, not seen in a log that was read, or unknown.
+
+    An earlier attempt shows them too, where it can have led to this failure.
+    """
     asked = con.execute(
         "SELECT text, seen, log FROM checks WHERE failure = (SELECT failure FROM diagnosed) "
         "ORDER BY number"
@@ -567,8 +570,9 @@ def _checked(
         """
         SELECT e.path, e.line_no FROM diagnosed_events AS e, diagnosed AS d
         WHERE (list_contains($seen, e.failure) OR list_contains($seen, e.signature))
-          AND e.same_attempt
-        ORDER BY e.file_id <> d.file_id, abs(e.line_no - d.line), e.path, e.line_no LIMIT 1
+          AND (e.same_attempt OR (e.attempt < d.attempt AND EXISTS (
+            FROM precedence AS p WHERE p.cause = e.failure AND p.effect = d.failure)))
+        ORDER BY NOT e.same_attempt, e.file_id <> d.file_id, abs(e.line_no - d.line), e.path, e.line_no LIMIT 1
         """,
         {"seen": list(seen)},
     ).fetchone()
@@ -633,7 +637,7 @@ def _coverage(
     found = con.execute(
         """
         SELECT count(*), coalesce(sum(lines), 0)::BIGINT FROM files
-        WHERE status IN ('ok', 'truncated') AND kind <> 'archive'
+        WHERE status IN ('ok', 'truncated') AND kind IS DISTINCT FROM 'archive'
           AND ($run IS NULL OR $run IN (run, job))
         """,
         {"run": run},

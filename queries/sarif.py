@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ SCHEMA = (
 _STDIN = "-"
 
 
-def sarif(diagnosis: Diagnosis, version: str, notes: Iterable[str] = ()) -> str:
+def sarif(diagnosis: Diagnosis, version: str) -> str:
     """The log of one run of firstfault: the root cause is the first result, its rivals follow.
 
     Collateral are related locations of the root cause. Levels: error for a sure or likely root
@@ -42,7 +42,7 @@ def sarif(diagnosis: Diagnosis, version: str, notes: Iterable[str] = ()) -> str:
                 "executionSuccessful": True,
                 "toolExecutionNotifications": [
                     {"level": "note", "message": {"text": _message(note)}}
-                    for note in (*diagnosis.beside.notes, *notes)
+                    for note in diagnosis.beside.notes
                 ],
             }
         ],

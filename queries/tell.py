@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from queries import render
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EVIDENCE = 5  # lines before the decisive one that a person is shown; some behind it too
 _BEHIND = 2
 _MOMENTS = 16  # rows of a timeline
+_DIFFERENT = 20  # templates that only the failed run has
 _RANKS = 8  # ranks by number; of more, how many
 _LABEL = 11  # columns of the labels at the left
 _INK = {"high": "red", "medium": "yellow", "low": "cyan"}  # by confidence
@@ -87,7 +88,8 @@ def _read(d: Diagnosis) -> str:
     c = d.coverage
     world = "" if c.world_size is None else f" of {c.world_size}"
     files = f"{c.files:,} file{'s' * (c.files != 1)}, {c.lines:,} lines"
-    told = f"{files}, {c.ranks_seen}{world} ranks seen"
+    one = c.ranks_seen == 1 and not world
+    told = f"{files}, {c.ranks_seen}{world} rank{'' if one else 's'} seen"
     return f"{told}; silent: {_ranks(c.silent_ranks)}" if c.silent_ranks else told
 
 
@@ -228,7 +230,7 @@ class _Page:
                 self._row(mark, [f"{check.check}{place}"], indent=2, label_style=style)
         if len(d.beside.timeline) > 1:
             self._title("Timeline: the first of each rank, host and role; seconds from the cause")
-            for moment in _few(d.beside.timeline):
+            for moment in d.beside.timeline[:_MOMENTS]:
                 self._moment(moment)
             if (rest := len(d.beside.timeline) - _MOMENTS) > 0:
                 self._put([(f"{rest} more", "dim")])
@@ -242,8 +244,10 @@ class _Page:
 
     def _contrast(self, contrast: Contrast) -> None:
         self._title("Only here, not in the healthy run")
-        for one in contrast.only_here:
-            self._row(f"{one.count:,}×", [one.template, _place(one.file, one.line)])
+        for one in contrast.only_here[:_DIFFERENT]:
+            self._row(f"{one.count:,}×", [f"{one.template}  {_place(one.file, one.line)}"])
+        if (rest := len(contrast.only_here) - _DIFFERENT) > 0:
+            self._put([(f"{rest} more: --format json", "dim")])
         if not contrast.only_here:
             self._put([("nothing", "dim")])
         self._title("Only in the healthy run: milestones that are missing here")
@@ -292,11 +296,6 @@ class _Page:
         from rich.text import Text
 
         self._console.print(Text.assemble(*((shown(part), style) for part, style in parts)))
-
-
-def _few(moments: Sequence[Moment]) -> Iterator[Moment]:
-    """The rows of a timeline that are shown: from the first on."""
-    yield from moments[:_MOMENTS]
 
 
 # -- Markdown ----------------------------------------------------------------------------------
