@@ -572,7 +572,8 @@ def _checked(
         WHERE (list_contains($seen, e.failure) OR list_contains($seen, e.signature))
           AND (e.same_attempt OR (e.attempt < d.attempt AND EXISTS (
             FROM precedence AS p WHERE p.cause = e.failure AND p.effect = d.failure)))
-        ORDER BY NOT e.same_attempt, e.file_id <> d.file_id, abs(e.line_no - d.line), e.path, e.line_no LIMIT 1
+        ORDER BY NOT e.same_attempt, e.file_id <> d.file_id, abs(e.line_no - d.line), e.path,
+          e.line_no LIMIT 1
         """,
         {"seen": list(seen)},
     ).fetchone()
