@@ -247,6 +247,33 @@ PRECEDENCE = _table(
     },
 )
 
+READINGS = _table(
+    "readings",
+    "What a line that is no cause by itself stands for in a phase of its attempt; first fit wins.",
+    ("reading",),
+    {
+        "reading": (pa.int32(), "place in the order of the catalogue"),
+        "event": (pa.string(), "failure or signature that is read"),
+        "becomes": (pa.string(), "failure that it stands for"),
+        "phase": (pa.string(), "start, step, save, load, done; NULL in any"),
+        "needs": (pa.string(), "failure or signature that must stand before it"),
+        "quiet": (pa.bool_(), "only where a rank of the attempt does not print it"),
+        "shows": (pa.string(), "decisive line: event, begin (of the phase), needs"),
+        "why": (pa.string(), "why it stands for that"),
+    },
+)
+
+TRAITS = _table(
+    "traits",
+    "What diagnosis must know of a failure or signature.",
+    ("subject", "trait"),
+    {
+        "subject": (pa.string(), "failure or signature"),
+        "trait": (pa.string(), "precursor, witness, shared, stays, main-rank"),
+        "why": (pa.string(), "why it is so"),
+    },
+)
+
 JOBS = _table(
     "jobs",
     "Scheduler metadata: imported, or inferred from logs (source says which).",
@@ -281,6 +308,8 @@ TABLES: tuple[Table, ...] = (
     VARIANTS,
     CONTROLS,
     PRECEDENCE,
+    READINGS,
+    TRAITS,
     JOBS,
 )
 

@@ -277,6 +277,12 @@ class Store:
             (schema.VARIANTS, list(_variants(catalogue)), {}),
             (schema.CONTROLS, catalogue.controls, {}),
             (schema.PRECEDENCE, catalogue.precedence, {}),
+            (
+                schema.READINGS,
+                catalogue.readings,
+                {"reading": lambda one: catalogue.readings.index(one) + 1},
+            ),
+            (schema.TRAITS, catalogue.traits, {}),
         )
         for shape, things, given in tables:
             self._connection.execute(f"DELETE FROM {shape.name}")  # noqa: S608

@@ -1,8 +1,9 @@
 """Load the encyclopedia of failures from TOML into frozen, checked objects, all problems at once.
 
 A catalogue is `failures/*.toml` (entries with their signatures and the lines that prove them) and,
-beside them, `tables/*.toml` (path classes, cause -> effect edges, code tables). This module knows
-the shape of those files and nothing of Hyperscan: listing and completion stay fast.
+beside them, `tables/*.toml` (path classes, cause -> effect edges, readings, traits, code tables).
+This module knows the shape of those files and nothing of Hyperscan: listing and completion stay
+fast.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
 BASES = ("source", "log", "inference")
 CONTROLS = ("configuration", "capacity", "transport", "hardware", "input")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
+PHASES = ("start", "step", "save", "load", "done")
+SHOWN = ("event", "begin", "needs")
+TRAITS = ("precursor", "witness", "shared", "stays", "main-rank")
 
 BUILT_IN = Path(__file__).parent / "failures"
 
@@ -181,6 +185,32 @@ class Edge(NamedTuple):
     basis: str
 
 
+class Reading(NamedTuple):
+    """What a line that is no cause by itself stands for, in a phase of its attempt.
+
+    `event` is a failure or a signature; it is read as the failure `becomes` where the attempt was
+    in `phase` (any where None) and, with `needs`, where an event of that failure or signature
+    stands before it; with `quiet` only where a rank of the attempt does not print it. `shows` says
+    which line is decisive: its own, that which began the phase, or the needed one.
+    """
+
+    event: str
+    becomes: str
+    phase: str | None
+    needs: str | None
+    quiet: bool
+    shows: str
+    why: str
+
+
+class Trait(NamedTuple):
+    """What diagnosis must know of a failure or signature; see docs/catalogue.md for the words."""
+
+    subject: str
+    trait: str
+    why: str
+
+
 class PathClass(NamedTuple):
     """A class of paths (nvme_swap, checkpoint, ...) and the pattern that tells it."""
 
@@ -195,6 +225,8 @@ class Catalogue:
     failures: tuple[Failure, ...]
     precedence: tuple[Edge, ...] = ()
     path_classes: tuple[PathClass, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    traits: tuple[Trait, ...] = ()
     controls: tuple[Control, ...] = ()
     # SHA-256 of the content (16 hex digits); where the files lie does not matter.
     digest: str = field(default="", compare=False)
@@ -237,6 +269,8 @@ class Catalogue:
                 for failure in self.failures
             ),
             precedence=(),
+            readings=(),
+            traits=(),
             controls=(),
         )
 
@@ -255,6 +289,15 @@ _TABLES = tuple(
 )
 
 
+_ROWS = {
+    "precedence": Edge,
+    "path_classes": PathClass,
+    "readings": Reading,
+    "traits": Trait,
+    "controls": Control,
+}
+
+
 def _packed(catalogue: Catalogue, *, sources: bool) -> str:
     """The catalogue as JSON: values in the order of the fields, `source` last, tuples as lists."""
     stop = None if sources else -1
@@ -264,26 +307,25 @@ def _packed(catalogue: Catalogue, *, sources: bool) -> str:
     for failure in catalogue.failures:
         entries.append(list(of_failure(failure)))
         entries[-1][_SIGNATURES] = [of_signature(one) for one in failure.signatures]
-    tables = (catalogue.precedence, catalogue.path_classes, catalogue.controls)
+    tables = [getattr(catalogue, name) for name in _ROWS]
     content = [list(_FIELDS.values()), entries, *tables]
     return json.dumps(content, default=astuple)
 
 
 def _unpacked(packed: str | bytes, digest: str) -> Catalogue:
-    _, entries, edges, classes, controls = json.loads(packed)
+    _, entries, *tables = json.loads(packed)
     failures = []
     for values in entries:
         values[_SIGNATURES] = [_signature(one) for one in values[_SIGNATURES]]
         for place, shape in _PARTS_OF_FAILURE:
             values[place] = [shape(*map(_freeze, one)) for one in values[place]]
         failures.append(Failure(*map(_freeze, values)))
-    return Catalogue(
-        tuple(failures),
-        tuple(Edge(*edge) for edge in edges),
-        tuple(PathClass(*one) for one in classes),
-        tuple(Control(*one) for one in controls),
-        digest,
-    )
+    rows: list[Any] = [
+        tuple(shape(*row) for row in table)
+        for shape, table in zip(_ROWS.values(), tables, strict=True)
+    ]
+    edges, classes, readings, traits, controls = rows
+    return Catalogue(tuple(failures), edges, classes, readings, traits, controls, digest)
 
 
 def _signature(values: list[Any]) -> Signature:
@@ -390,23 +432,18 @@ def load(*directories: Path, cache: Path | None = None) -> Catalogue:
         if kept := recall(place):
             return _unpacked(kept[16:], kept[:16].decode())
     failures: list[Failure] = []
-    edges: list[Edge] = []
-    classes: list[PathClass] = []
-    controls: list[Control] = []
+    rows: dict[str, list[Any]] = {name: [] for name in _ROWS}
     for entries, tables in found:
         for file in entries:
             failures += _read_failures(file, issues)
         for file in tables:
-            if file.name == _EDGES:
-                edges += _read_edges(file, issues)
-            elif file.name == _CONTROLS:
-                controls += _read_controls(file, issues)
-            else:
-                classes += _read_path_classes(file, issues)
-    _check_references(failures, edges, classes, issues)
+            name, read = _TABLE_FILES[file.name]
+            rows[name] += read(file, issues)
+    _check_references(failures, rows, issues)
     if issues:
         raise CatalogueError(issues)
-    catalogue = Catalogue(tuple(failures), tuple(edges), tuple(classes), tuple(controls))
+    edges, classes, readings, traits, controls = (tuple(table) for table in rows.values())
+    catalogue = Catalogue(tuple(failures), edges, classes, readings, traits, controls)
     if place:
         keep(place, (catalogue.digest + _packed(catalogue, sources=True)).encode())
     return catalogue
@@ -415,9 +452,6 @@ def load(*directories: Path, cache: Path | None = None) -> Catalogue:
 class _File(NamedTuple):
     name: str
     text: bytes
-
-
-_EDGES, _PATH_CLASSES, _CONTROLS = "precedence.toml", "path_class.toml", "controls.toml"
 
 
 def _files(directory: Path, issues: list[Issue]) -> tuple[list[_File], list[_File]]:
@@ -433,8 +467,7 @@ def _files(directory: Path, issues: list[Issue]) -> tuple[list[_File], list[_Fil
             )
         )
     beside = directory.parent / "tables" if directory == BUILT_IN else directory / "tables"
-    names = (_EDGES, _PATH_CLASSES, _CONTROLS)
-    tables = [place for name in names if (place := beside / name).exists()]
+    tables = [place for name in _TABLE_FILES if (place := beside / name).exists()]
     read: tuple[list[_File], list[_File]] = [], []
     for paths, files_ in zip((entries, tables), read, strict=True):
         for path in paths:
@@ -647,16 +680,81 @@ def _read_path_classes(file: _File, issues: list[Issue]) -> Iterator[PathClass]:
             )
 
 
+def _read_readings(file: _File, issues: list[Issue]) -> Iterator[Reading]:
+    for row in _rows(file, "reading", issues):
+        try:
+            reading = Reading(
+                row["event"],
+                row["becomes"],
+                row.get("phase"),
+                row.get("needs"),
+                row.get("quiet", False),
+                row.get("shows", "event"),
+                row["why"],
+            )
+        except KeyError as missing:
+            issues.append(
+                Issue(
+                    file.name,
+                    str(row.get("event", "")),
+                    f"incomplete reading: no {missing.args[0]}",
+                    "give event, becomes and why; phase, needs, quiet and shows where they matter",
+                )
+            )
+            continue
+        for value, closed in ((reading.phase or PHASES[0], PHASES), (reading.shows, SHOWN)):
+            if value not in closed:
+                issues.append(
+                    Issue(
+                        file.name, reading.event, f"{value!r} is unknown", f"one of {list(closed)}"
+                    )
+                )
+        yield reading
+
+
+def _read_traits(file: _File, issues: list[Issue]) -> Iterator[Trait]:
+    for row in _rows(file, "trait", issues):
+        try:
+            trait = Trait(row["of"], row["is"], row["why"])
+        except KeyError as missing:
+            issues.append(
+                Issue(
+                    file.name,
+                    str(row.get("of", "")),
+                    f"incomplete trait: no {missing.args[0]}",
+                    "give of, is and why",
+                )
+            )
+            continue
+        if trait.trait not in TRAITS:
+            issues.append(
+                Issue(
+                    file.name,
+                    trait.subject,
+                    f"{trait.trait!r} is unknown",
+                    f"one of {list(TRAITS)}",
+                )
+            )
+        yield trait
+
+
+# File beside the entries -> the field of a catalogue that holds its rows, and what reads them.
+_TABLE_FILES: dict[str, tuple[str, Callable[[_File, list[Issue]], Iterator[Any]]]] = {
+    "precedence.toml": ("precedence", _read_edges),
+    "path_class.toml": ("path_classes", _read_path_classes),
+    "readings.toml": ("readings", _read_readings),
+    "traits.toml": ("traits", _read_traits),
+    "controls.toml": ("controls", _read_controls),
+}
+
+
 def _check_references(
-    failures: Iterable[Failure],
-    edges: Iterable[Edge],
-    classes: Iterable[PathClass],
-    issues: list[Issue],
+    failures: Iterable[Failure], rows: Mapping[str, Sequence[Any]], issues: list[Issue]
 ) -> None:
     seen: dict[str, str] = {}
     signatures: dict[str, Signature] = {}
     failures = list(failures)
-    named = [one.name for one in classes]
+    named = [one.name for one in rows["path_classes"]]
     for failure in failures:
         if failure.id in seen:
             issues.append(
@@ -685,8 +783,9 @@ def _check_references(
                 issues.append(_dangling(failure.source, failure.id, "related", related, seen))
         for id_ in (id_ for sign in failure.signs for id_ in sign.seen):
             if id_ not in seen and id_ not in signatures:
-                known = [*seen, *signatures]
-                issues.append(_dangling(failure.source, failure.id, "confirm", id_, known))
+                issues.append(
+                    _dangling(failure.source, failure.id, "confirm", id_, [*seen, *signatures])
+                )
         for variant in failure.variants:
             if variant.path_class not in named:
                 name = variant.path_class
@@ -703,10 +802,22 @@ def _check_references(
                         issues.append(
                             _dangling(signature.source, signature.id, key, other, signatures)
                         )
-    for edge in edges:
+    for edge in rows["precedence"]:
         for end in (edge.cause, edge.effect):
             if end not in seen:
                 issues.append(_dangling("precedence.toml", edge.cause, "edge", end, seen))
+    either = {**seen, **signatures}
+    for reading in rows["readings"]:
+        for key, name, known in (
+            ("event", reading.event, either),
+            ("becomes", reading.becomes, seen),
+            ("needs", reading.needs or reading.becomes, either),
+        ):
+            if name not in known:
+                issues.append(_dangling("readings.toml", reading.event, key, name, known))
+    for trait in rows["traits"]:
+        if trait.subject not in either:
+            issues.append(_dangling("traits.toml", trait.subject, "of", trait.subject, either))
 
 
 def _near(word: str, known: Iterable[str]) -> list[str]:

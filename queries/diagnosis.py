@@ -602,21 +602,38 @@ def _was_read(con: duckdb.DuckDBPyConnection, log: str | None) -> bool:
 
 
 def _resume(con: duckdb.DuckDBPyConnection) -> Resume:
-    """The last checkpoint that a line says is complete, of this attempt or an earlier one."""
+    """The last checkpoint that a line says is complete, of this attempt or an earlier one.
+
+    Not the one at whose load the attempt failed, whatever its save said.
+    """
     rows = con.execute(
         """
-        SELECT c.step, c.path, c.status, c.ranks_ok, c.file, c.line, c.tag
+        WITH bad AS (  -- what was being loaded when a checkpoint proved to be the cause
+          SELECT coalesce(e.step::VARCHAR, e.captures['path']) AS loaded
+          FROM diagnosed_events AS e, diagnosed AS d
+          WHERE e.same_attempt AND e.failure = 'checkpoint-load-begin'
+            AND (SELECT category = 'checkpoint' FROM failures WHERE failure = d.failure)
+            AND NOT EXISTS (
+              FROM diagnosed_events WHERE same_attempt
+                AND failure IN ('checkpoint-loaded', 'training-step', 'checkpoint-begin'))
+        )
+        SELECT c.step, c.path, c.status, c.ranks_ok, c.file, c.line, c.tag, b.loaded IS NOT NULL
         FROM checkpoints AS c JOIN diagnosed AS d
           ON d.run = c.run AND c.cluster IS NOT DISTINCT FROM d.cluster
           AND coalesce(c.attempt <= d.attempt, true)
           AND coalesce(coalesce(c.t_end, c.t_begin) <= d.t0 + INTERVAL 2 SECOND, true)
-        ORDER BY c.status = 'complete' DESC, c.status = 'unverified' DESC, c.step DESC NULLS LAST,
-          c.t_end DESC NULLS LAST, c.line DESC LIMIT 1
+        LEFT JOIN (SELECT DISTINCT loaded FROM bad) AS b
+          ON b.loaded = c.step::VARCHAR OR (b.loaded = c.path AND contains(c.path, c.tag))
+        ORDER BY b.loaded IS NOT NULL, c.status = 'complete' DESC, c.status = 'unverified' DESC,
+          c.step DESC NULLS LAST, c.t_end DESC NULLS LAST, c.line DESC LIMIT 1
         """
     ).fetchall()
     if not rows:
         return Resume(None, None, None, "no line tells of a checkpoint")
-    step, path, status, ranks_ok, file, line, tag = rows[0]
+    step, path, status, ranks_ok, file, line, tag, bad = rows[0]
+    if bad:
+        why = f"no other complete one is told of; the one of {tag} is what fails to load"
+        return Resume(None, None, False, why)
     begun = f", begun at {file}:{line}," if file is not None else ""
     match status:
         case "complete":

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FOLDER = Path(__file__).parent / "reports"
-_VIEWS = Path(__file__).parent / "views.sql"
+_VIEWS = tuple(Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql"))
 
 
 class ReportError(Exception):
@@ -321,7 +321,7 @@ def views() -> str:
 
     Run it in the database after every change of its tables; it is safe to run again.
     """
-    text = _VIEWS.read_text(encoding="utf-8")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in _VIEWS)
     return f"{text}\nCREATE OR REPLACE MACRO views_digest() AS '{_digest(text)}';\n"
 
 

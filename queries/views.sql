@@ -27,6 +27,11 @@ CREATE OR REPLACE MACRO is_noise(role, severity) AS
   role IN ('teardown', 'context')
   OR (role = 'collateral' AND severity IS NOT NULL AND severity IN ('low', 'info'));
 
+-- Whether a line says that a process died, in whatever way.
+CREATE OR REPLACE MACRO is_death(failure) AS starts_with(failure, 'process-sig')
+  OR starts_with(failure, 'exit-') OR failure IN ('srun-exit', 'launcher-child-failed',
+    'torchelastic-child-failed', 'pdsh-exit', 'jax-peer-terminated', 'ray-actor-died');
+
 -- What a scheduler's final state means.
 CREATE OR REPLACE MACRO state_outcome(state) AS CASE
   WHEN state IS NULL THEN NULL
@@ -118,34 +123,75 @@ SELECT coalesce(attempt_id, hash(cluster, run, attempt)) AS attempt_id,
   state, source
 FROM joined;
 
+-- The folders of a file, from the argument's own (empty) down to the one it lies in.
+CREATE OR REPLACE MACRO folders_of(path) AS list_transform(
+  range(0, len(string_split_regex(path, '[/!]'))),
+  lambda n: array_to_string(string_split_regex(path, '[/!]')[1:n], '/'));
+
+-- Logs of hosts and schedulers that were kept beside those of one run, with its attempts: the
+-- deepest folder around such a log that has logs of runs has those of one run alone.
+CREATE OR REPLACE VIEW kept_beside AS
+WITH lone AS (
+  SELECT file_id, host, unnest(folders_of(path)) AS folder FROM live_files WHERE run IS NULL
+), held AS (
+  SELECT attempt_id, cluster, run, unnest(folders_of(path)) AS folder
+  FROM live_files WHERE run IS NOT NULL AND EXISTS (FROM lone)
+), around AS (
+  SELECT l.file_id, l.host, h.attempt_id, h.cluster, h.run,
+    dense_rank() OVER (PARTITION BY l.file_id ORDER BY len(l.folder) DESC) AS distance
+  FROM lone AS l JOIN (SELECT DISTINCT * FROM held) AS h USING (folder)
+)
+SELECT file_id, host, attempt_id FROM around WHERE distance = 1
+QUALIFY min(hash(cluster, run)) OVER (PARTITION BY file_id)
+  = max(hash(cluster, run)) OVER (PARTITION BY file_id);
+
 -- Events with the attempt they belong to. An event of a host's or a scheduler's log belongs to the
--- one attempt that ran on its host then, up to 5 min after its end; on a shared host to none.
+-- one attempt that ran on its host then, up to 5 min after its end; on a shared host to none. Where
+-- no host says so, one in a log kept beside a run belongs to it from 10 min before its first line;
+-- but not where any of these logs is of a host that the run is known to use.
 CREATE OR REPLACE VIEW placed_events AS
 WITH ran AS (
   SELECT attempt_id, cluster, run, job, attempt, unnest(hosts) AS host, first_ts, last_ts
   FROM attempt_spans
+), homeless AS (
+  SELECT event_id, file_id, cluster, host, coalesce(t_eff, ts_hi) AS t0
+  FROM events WHERE coalesce(run, job) IS NULL
 ), near AS (
-  SELECT e.event_id, r.attempt_id, r.run, r.job, r.attempt, e.t0 <= r.last_ts AS inside, r.last_ts
-  FROM (
-    SELECT event_id, cluster, host, coalesce(t_eff, ts_hi) AS t0
-    FROM events WHERE coalesce(run, job) IS NULL
-  ) AS e
+  SELECT e.event_id, r.attempt_id, r.run, r.job, r.attempt, e.t0 <= r.last_ts AS inside,
+    r.last_ts, true AS by_host
+  FROM homeless AS e
   JOIN ran AS r ON r.host = e.host AND coalesce(r.cluster, '') = coalesce(e.cluster, '')
     AND e.t0 >= r.first_ts - INTERVAL 2 SECOND AND e.t0 <= r.last_ts + INTERVAL 5 MINUTE
 ), hosted AS (
-  SELECT * FROM near
+  FROM near
   QUALIFY row_number() OVER (PARTITION BY event_id ORDER BY inside DESC, last_ts DESC) = 1
     AND count(*) FILTER (inside) OVER (PARTITION BY event_id) <= 1
+), beside AS (
+  SELECT k.*, r.run, r.job, r.attempt, r.first_ts, r.last_ts, r.hosts,
+    bool_or(coalesce(list_contains(r.hosts, k.host), false)) OVER (PARTITION BY k.attempt_id)
+      AS known
+  FROM kept_beside AS k JOIN attempt_spans AS r USING (attempt_id)
+), placed AS (
+  FROM hosted
+  UNION ALL
+  SELECT e.event_id, b.attempt_id, b.run, b.job, b.attempt, e.t0 <= b.last_ts, b.last_ts, false
+  FROM homeless AS e JOIN beside AS b USING (file_id)
+  WHERE e.event_id NOT IN (SELECT event_id FROM near)
+    AND coalesce(e.t0 >= b.first_ts - INTERVAL 10 MINUTE, true)
+    AND coalesce(e.t0 <= b.last_ts + INTERVAL 5 MINUTE, true)
+    AND (NOT b.known OR e.host IS NULL)
+  QUALIFY row_number() OVER (
+    PARTITION BY e.event_id ORDER BY e.t0 <= b.last_ts DESC NULLS LAST, b.attempt DESC) = 1
 )
 SELECT e.* EXCLUDE (file_attempt_id) REPLACE (
     coalesce(e.run, h.run) AS run, coalesce(e.job, h.job) AS job,
     coalesce(e.attempt, h.attempt) AS attempt),
   coalesce(e.file_attempt_id, h.attempt_id) AS attempt_id
-FROM live_events AS e LEFT JOIN hosted AS h ON h.event_id = e.event_id;
+FROM live_events AS e LEFT JOIN placed AS h ON h.event_id = e.event_id;
 
 -- Events that bear on how an attempt ended: causes, confirmations and collateral, steps and
 -- checkpoints, its end, the scheduler's word; with what stands after each of them.
--- `recovered`: real progress followed, so it did not end the attempt. That is a later step or
+-- `after_done`: the run had completed. `recovered`: real progress followed, so it did not end the attempt. That is a later step or
 -- checkpoint of the same rank, the end of the run, three steps further on in the file, or a step
 -- of any rank a minute later (training is synchronous: the others do not go on without a dead
 -- rank). `stopped`: the scheduler had already ended the attempt.
@@ -158,7 +204,7 @@ WITH relevant AS (
   FROM placed_events
   WHERE attempt_id IS NOT NULL AND (role IN ('cause', 'confirmation', 'collateral')
     OR failure IN ('training-step', 'checkpoint-complete', 'run-completed')
-    OR is_scheduling(failure))
+    OR is_scheduling(failure) OR signature IN (SELECT event FROM readings))
 ), counted AS (
   SELECT *, coalesce(sum(repeats) FILTER (steps) OVER (
     PARTITION BY file_id ORDER BY line_no DESC
@@ -191,26 +237,29 @@ SELECT * EXCLUDE (done_t, done_line, step_t, own_t, own_line, third_line, stop_l
     OR coalesce(line_end < third_line, false)
     OR coalesce(t1_hi + INTERVAL 60 SECOND < step_t, false)) AS recovered,
   coalesce(line_no > stop_line, t0 > stop_t + INTERVAL 2 SECOND, has_stop AND generic) AS stopped,
+  coalesce(line_no > done_line, t0 >= done_t, false) AS after_done,
   role IN ('cause', 'confirmation', 'collateral') AND NOT is_scheduling(failure) AND NOT ends
     AND NOT advances AS trouble
 FROM seen;
 
--- One row an attempt with how it ended. The scheduler's word wins over the log's, but a cancelled
--- attempt whose cause lies in its last 5 min was stopped because it had failed.
+-- One row an attempt with how it ended; `crashed` where a process died after the run had completed.
+-- The scheduler's word wins over the log's, but a cancelled attempt whose cause lies in its last
+-- 5 min was stopped because it had failed.
 CREATE OR REPLACE VIEW attempts AS
 WITH signs AS (
   SELECT attempt_id, bool_or(ends) AS done,
     bool_or(stop = 'timeout') AS timed_out, bool_or(stop = 'preempted') AS preempted,
     bool_or(stop = 'cancelled') AS cancelled,
     bool_or(caused) AS caused, max(t1) FILTER (caused) AS cause_t,
-    bool_or(live AND role = 'collateral' AND NOT is_noise(role, severity)) AS hurt
+    bool_or(live AND role = 'collateral' AND NOT is_noise(role, severity)) AS hurt,
+    bool_or(live AND after_done AND is_death(failure)) AS crashed
   FROM (
     SELECT *, trouble AND NOT recovered AND NOT stopped AS live,
       live AND role <> 'collateral' AND NOT (generic AND done) AS caused
     FROM marks)
   GROUP BY attempt_id
 ), judged AS (
-  SELECT s.*, g.caused, g.cause_t, state_outcome(s.state) AS said,
+  SELECT s.*, g.caused, g.cause_t, g.crashed, state_outcome(s.state) AS said,
     CASE WHEN g.caused THEN 'failed'
       WHEN g.done THEN 'completed'
       WHEN g.timed_out THEN 'timeout'
@@ -229,7 +278,7 @@ SELECT attempt_id, cluster, run, job, attempt, files, rank_files, ranks_seen, ho
   CASE WHEN inferred THEN 'failed' ELSE coalesce(said, told) END AS outcome,
   CASE WHEN inferred THEN 'inferred' WHEN said IS NOT NULL THEN coalesce(source, 'jobs')
     ELSE 'log' END AS state_source,
-  t_about
+  coalesce(crashed, false) AS crashed, t_about
 FROM settled;
 
 -- The members of incidents (three-step filtering of Liang et al., DSN'05, then gap tupling): an
@@ -369,274 +418,6 @@ SELECT r.* EXCLUDE (live), seconds_between(t_first, t_last) AS duration_s,
 FROM rows AS r LEFT JOIN attempts AS a USING (attempt_id);
 
 CREATE OR REPLACE VIEW incidents AS FROM incident_rows();
-
--- What went wrong first: one row a failed attempt, or (grain := 'incident') one an incident.
--- Of a rank's causes in a file the first counts, a generic exception only where nothing specific
--- is there. Across files the earliest t0 wins; within skew_s, and inside one file whose lines lack
--- times, line order decides and all ranks of the same failure are tied. A confirmation (kernel
--- oom) counts from the first death that it explains. Collateral never outranks a cause.
-CREATE OR REPLACE MACRO first_failures(grain := 'attempt', skew_s := 2) AS TABLE
-WITH runs AS MATERIALIZED (
-  FROM attempts
-), placed AS MATERIALIZED (
-  SELECT attempt_id, event_id, file_id, path, line_no, role, failure, signature, severity, rank,
-    host, pid, t0, ts, ts_hi, repeats, message, captures, from_host
-  FROM placed_events
-), judged AS (
-  SELECT event_id, recovered, stopped, generic AND done AS late
-  FROM marks WHERE trouble
-), members AS (
-  SELECT p.attempt_id AS unit, p.*
-  FROM placed AS p
-  WHERE grain <> 'incident' AND p.role IN ('cause', 'confirmation', 'collateral', 'teardown')
-    AND p.attempt_id IN (SELECT attempt_id FROM runs WHERE outcome = 'failed')
-  UNION ALL
-  SELECT i.incident_id AS unit, p.*
-  FROM (
-    SELECT incident_id, event_id FROM incident_events() WHERE grain = 'incident' AND NOT warning
-  ) AS i JOIN placed AS p USING (event_id)
-), happened AS MATERIALIZED (
-  SELECT m.*,
-    NOT is_scheduling(m.failure) AND NOT coalesce(j.stopped, false) AND NOT coalesce(j.late, false)
-      AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
-  FROM members AS m LEFT JOIN judged AS j USING (event_id)
-), explained AS (  -- the deaths that a confirmation may explain
-  SELECT unit, c.event_id, min(d.t0) AS t0,
-    min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
-  FROM (FROM happened WHERE role = 'confirmation' AND eligible) AS c
-  JOIN (FROM happened WHERE role = 'collateral' AND eligible) AS d USING (unit)
-  WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
-    OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
-  GROUP BY unit, c.event_id
-), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
-  SELECT DISTINCT h.event_id
-  FROM (FROM happened WHERE eligible) AS h
-  JOIN precedence AS p ON p.effect = h.failure AND p.scope IN ('same-rank', 'same-gpu', 'same-host')
-  JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
-    ON k.unit = h.unit AND k.failure = p.cause
-    AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
-      OR (k.host = h.host AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
-        AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
-  WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
-), causes AS (
-  SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
-    h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
-    h.event_id IN (FROM wrapped) AS wrapper
-  FROM happened AS h LEFT JOIN explained AS x USING (unit, event_id)
-  WHERE h.eligible AND h.role IN ('cause', 'confirmation')
-  QUALIFY row_number() OVER (
-    PARTITION BY h.unit, h.file_id, h.rank
-    ORDER BY generic, wrapper, line_key, h.role = 'cause', h.event_id) = 1
-), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
-  SELECT *, wrapper
-      OR (generic AND (
-        bool_or(role = 'confirmation') OVER u
-        OR (ts IS NULL AND (ts_hi IS NULL OR ts_hi > t0 + INTERVAL 60 SECOND)
-          AND bool_or(NOT generic OR ts IS NOT NULL) OVER u)))
-      OR (ts IS NULL AND NOT from_host AND coalesce(
-        max(t0) FILTER (from_host) OVER (PARTITION BY unit, host) BETWEEN t0 - INTERVAL 2 SECOND
-          AND coalesce(ts_hi, 'infinity'::TIMESTAMP), false)) AS weak,
-    min(file_id) OVER u = max(file_id) OVER u AS one_file
-  FROM causes WINDOW u AS (PARTITION BY unit)
-), timed AS (
-  SELECT *, min(t0) FILTER (NOT weak) OVER u AS t_min,
-    one_file AND NOT bool_and(ts IS NOT NULL) OVER u AS by_line
-  FROM weighed WINDOW u AS (PARTITION BY unit)
-), ordered AS (
-  SELECT *, row_number() OVER (
-    PARTITION BY unit
-    ORDER BY weak, NOT coalesce(by_line OR t0 <= t_min + to_microseconds((1e6 * skew_s)::BIGINT),
-        t_min IS NULL),
-      CASE WHEN one_file THEN line_key END, t0 NULLS LAST, path, line_key, event_id) AS place
-  FROM timed
-), winner AS (
-  SELECT o.*,
-    CASE WHEN s.points_to NOT LIKE '%local%'
-        OR (a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16)
-      THEN try_cast(captures[s.points_to] AS INTEGER) END AS pointed_rank,
-    CASE WHEN s.points_to NOT LIKE '%rank%' THEN lower(captures[s.points_to]) END AS pointed_host
-  FROM ordered AS o
-  LEFT JOIN signatures AS s ON s.signature = o.signature
-  LEFT JOIN runs AS a ON a.attempt_id = o.attempt_id
-  WHERE place = 1
-), rivals AS (  -- other causes of the unit against the first one
-  SELECT w.unit,
-    list_sort(list(DISTINCT o.rank) FILTER (alike AND o.rank IS NOT NULL)) AS tied_ranks,
-    count(DISTINCT o.host) FILTER (alike) AS tied_hosts,
-    arg_min(o.rank, o.place) FILTER (alike) AS tied_rank,
-    CASE WHEN count(DISTINCT o.rank) FILTER (o.host = w.host) = 1
-      THEN min(o.rank) FILTER (o.host = w.host) END AS host_rank,
-    bool_or(NOT alike AND NOT o.weak AND o.rank IS DISTINCT FROM w.rank
-      AND NOT coalesce(seconds_between(w.t0, o.t0) > skew_s, false)) AS contested,
-    bool_or(o.t0 IS NULL AND NOT o.weak) AND NOT any_value(w.one_file)
-      AND count(DISTINCT o.rank) > 1 AS unordered
-  FROM (
-    SELECT o.*, o.failure = w.failure
-      AND coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true) AS alike
-    FROM ordered AS o JOIN winner AS w USING (unit)) AS o
-  JOIN winner AS w USING (unit)
-  GROUP BY w.unit
-), echoes AS (  -- a cause without a rank has that of the first known effect on its own rank soon after
-  SELECT w.unit, arg_min(h.rank, h.line_no) AS rank, arg_min(h.host, h.line_no) AS host
-  FROM winner AS w
-  JOIN happened AS h ON h.unit = w.unit AND h.file_id = w.file_id AND h.rank IS NOT NULL
-    AND h.line_no > w.said_at AND h.line_no <= w.said_at + 100
-  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure AND p.scope = 'same-rank'
-  WHERE w.rank IS NULL GROUP BY w.unit
-), told AS (
-  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
-), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
-  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
-    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
-    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
-    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
-      AS died_at,
-    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
-    bool_or(n.signature = 'torchelastic-first-failure') AS first
-  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
-  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
-    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
-      OR (n.signature = 'torchelastic-first-failure'
-        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
-  GROUP BY ALL
-), blamed AS (  -- the rank whose Python raised, where the table names it first, and the one killed
-  SELECT attempt_id, arg_min(rank, seen) FILTER (first AND exit_code = 1) AS raised,
-    arg_min(rank, seen) FILTER (exit_code = -9) AS killed
-  FROM (SELECT *, (died_at, t0, line_no) AS seen FROM reaped)
-  GROUP BY attempt_id
-), owners AS (  -- the rank of the process that the kernel names, by the lines it printed itself
-  SELECT w.unit, min(h.rank) AS rank
-  FROM winner AS w
-  JOIN placed AS k ON k.file_id = w.file_id AND k.failure = w.failure
-    AND k.line_no BETWEEN w.said_at AND w.said_at + 20
-  JOIN placed AS h ON h.attempt_id = w.attempt_id AND h.pid = try_cast(k.captures['pid'] AS BIGINT)
-    AND (h.host = w.host OR h.host IS NULL)
-  WHERE w.rank IS NULL
-  GROUP BY w.unit HAVING min(h.rank) = max(h.rank)
-), named AS (
-  SELECT w.*, CASE WHEN w.role = 'confirmation' THEN 'confirmation' ELSE 'root_signature' END
-      AS evidence,
-    CASE WHEN coalesce(w.pointed_host <> w.host, w.pointed_host IS NOT NULL) THEN w.pointed_rank
-      ELSE coalesce(w.pointed_rank, w.rank, r.tied_rank, e.rank,
-        o.rank, CASE WHEN w.from_host OR w.role = 'confirmation'
-            THEN coalesce(r.host_rank, b.killed)
-          ELSE b.raised END) END AS who,
-    CASE WHEN w.pointed_rank IS NOT NULL THEN [w.pointed_rank] WHEN who IS NULL THEN []
-      WHEN len(coalesce(r.tied_ranks, [])) > 0 THEN r.tied_ranks
-      ELSE [who] END AS tied_ranks,
-    coalesce(w.pointed_host, CASE WHEN w.pointed_rank IS NULL THEN coalesce(w.host, e.host) END)
-      AS place_host,
-    r.tied_hosts, r.contested, r.unordered,
-    w.generic OR (w.rank IS NULL AND w.pointed_rank IS NULL AND w.host IS NULL) AS doubtful
-  FROM winner AS w
-  JOIN rivals AS r USING (unit)
-  LEFT JOIN echoes AS e USING (unit)
-  LEFT JOIN blamed AS b ON b.attempt_id = w.attempt_id
-  LEFT JOIN owners AS o ON o.unit = w.unit
-), homes AS (  -- where the logs show a rank to run
-  SELECT attempt_id, rank, min(host) AS host
-  FROM (
-    SELECT attempt_id, rank, host FROM placed
-    UNION ALL
-    SELECT p.attempt_id, try_cast(p.captures['pg_rank'] AS INTEGER), p.host
-    FROM placed AS p JOIN runs AS a USING (attempt_id)
-    WHERE try_cast(p.captures['nranks'] AS INTEGER) = a.world_size
-    UNION ALL
-    SELECT attempt_id, rank, host FROM reaped)
-  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
-  GROUP BY attempt_id, rank HAVING min(host) = max(host)
-), verdicts AS (
-  SELECT n.unit, n.attempt_id, n.event_id, n.file_id, n.path, n.said_at, n.failure, n.signature,
-    n.severity, n.message, n.t0, n.doubtful, n.evidence, n.who AS rank,
-    coalesce(n.place_host, h.host) AS host, n.tied_ranks, n.tied_hosts, n.contested, n.unordered
-  FROM named AS n LEFT JOIN homes AS h ON h.attempt_id = n.attempt_id AND h.rank = n.who
-), traces AS (  -- failed attempts without a cause: what their launcher and signals say
-  SELECT attempt_id AS unit, event_id, file_id, path, line_no, severity, message, t0, rank, host,
-    'elastic_first' AS rule, 0 AS weight, died_at
-  FROM reaped
-  WHERE grain <> 'incident' AND first AND coalesce(exit_code, 1) NOT IN (-15, 143)
-  UNION ALL
-  SELECT unit, event_id, file_id, path, line_no, severity, message, t0,
-    coalesce(rank, try_cast(captures['peer_rank'] AS INTEGER)),
-    coalesce(host, captures['peer_host']),
-    CASE WHEN killed THEN 'exit_signal' ELSE 'undetermined' END,
-    CASE WHEN killed THEN 1 WHEN is_noise(role, severity) THEN 3 ELSE 2 END, NULL
-  FROM (
-    SELECT *, failure IN ('process-sigkill', 'process-sigbus', 'process-segfault') AS killed
-    FROM happened WHERE grain <> 'incident' AND role IN ('collateral', 'teardown'))
-), guesses AS (
-  SELECT attempt_id AS unit, attempt_id, t.event_id, t.file_id, t.path, t.line_no AS said_at,
-    NULL AS failure, NULL AS signature, t.severity, t.message, t.t0, false AS doubtful,
-    coalesce(t.rule, 'undetermined') AS evidence,
-    CASE WHEN t.rule <> 'undetermined' THEN t.rank END AS rank,
-    CASE WHEN t.rule <> 'undetermined' THEN t.host END AS host,
-    CASE WHEN t.rule <> 'undetermined' AND t.rank IS NOT NULL THEN [t.rank] ELSE [] END,
-    1, false, false
-  FROM (SELECT attempt_id FROM runs WHERE outcome = 'failed' AND grain <> 'incident') AS a
-  LEFT JOIN (
-    SELECT *, unit AS attempt_id FROM traces
-    QUALIFY row_number() OVER (
-      PARTITION BY unit ORDER BY weight, died_at, t0 NULLS LAST, path, line_no) = 1
-  ) AS t USING (attempt_id)
-  WHERE attempt_id NOT IN (SELECT unit FROM verdicts)
-), found AS (
-  FROM verdicts UNION ALL FROM guesses
-), dragged AS (
-  SELECT f.unit, sum(h.repeats)::BIGINT AS collateral_events,
-    count(DISTINCT h.rank) FILTER (NOT list_contains(f.tied_ranks, h.rank)) AS collateral_ranks,
-    list_sort(list(DISTINCT h.failure)) AS collateral_failures,
-    list_sort(list(DISTINCT h.signature)) AS collateral_signatures,
-    min(h.t0) FILTER (h.role <> 'cause') AS t_next
-  FROM found AS f JOIN happened AS h ON h.unit = f.unit AND h.event_id <> f.event_id
-  WHERE (h.role IN ('collateral', 'teardown')
-      OR (h.role = 'cause' AND h.failure IS DISTINCT FROM f.failure))
-    AND CASE WHEN h.file_id = f.file_id THEN h.line_no > f.said_at
-      ELSE coalesce(seconds_between(f.t0, h.t0) >= -skew_s, true) END
-  GROUP BY f.unit
-), infra AS (
-  SELECT a.attempt_id, list_sort(list(DISTINCT e.failure)) AS failures
-  FROM runs AS a
-  JOIN placed AS e ON e.attempt_id = a.attempt_id AND e.from_host
-    AND e.role IN ('cause', 'confirmation')
-    AND e.t0 BETWEEN a.last_ts - INTERVAL 10 MINUTE AND a.last_ts + INTERVAL 5 MINUTE
-  GROUP BY a.attempt_id
-), scoped AS (
-  SELECT f.*, a.world_size, CASE
-    WHEN len(f.tied_ranks) = 1 THEN 'single_rank'
-    WHEN len(f.tied_ranks) >= a.world_size THEN 'all_ranks'
-    WHEN len(f.tied_ranks) = a.world_size - 1 THEN 'all_but_one'
-    WHEN len(f.tied_ranks) > 1 AND f.tied_hosts = 1 THEN 'single_host'
-    WHEN len(f.tied_ranks) > 1 THEN 'multi_rank'
-    WHEN f.host IS NOT NULL AND f.failure IS NOT NULL THEN 'single_host'
-    ELSE 'unknown' END AS scope
-  FROM found AS f LEFT JOIN runs AS a USING (attempt_id)
-)
-SELECT f.unit, f.attempt_id, a.cluster, a.run, a.job, a.attempt, a.outcome,
-  f.failure, f.signature, f.severity, f.event_id,
-  CASE WHEN f.scope = 'all_ranks' OR f.unordered THEN NULL ELSE f.rank END AS initiating_rank,
-  CASE WHEN f.unordered THEN NULL ELSE f.host END AS initiating_host,
-  f.scope, f.tied_ranks, f.t0 AS ts, f.evidence,
-  CASE greatest(0, CASE f.evidence
-      WHEN 'undetermined' THEN 0 WHEN 'exit_signal' THEN 0 WHEN 'elastic_first' THEN 1
-      ELSE CASE WHEN f.scope IN ('single_rank', 'single_host') AND len(f.tied_ranks) <= 1
-        AND NOT f.contested AND NOT f.unordered AND NOT f.doubtful THEN 2 ELSE 1 END END
-    - CASE WHEN a.rank_files > 0 AND a.world_size > a.ranks_seen THEN 1 ELSE 0 END)
-    WHEN 2 THEN 'high' WHEN 1 THEN 'medium' ELSE 'low' END AS confidence,
-  f.path AS file, f.said_at AS line, f.message,
-  coalesce(d.collateral_events, 0) AS collateral_events,
-  coalesce(d.collateral_ranks, 0) AS collateral_ranks,
-  coalesce(d.collateral_failures, []) AS collateral_failures,
-  coalesce(d.collateral_signatures, []) AS collateral_signatures,
-  CASE WHEN f.failure IS NOT NULL THEN seconds_between(f.t0, d.t_next) END AS lead_s,
-  a.ranks_seen, a.world_size,
-  CASE WHEN a.world_size IS NOT NULL THEN greatest(0, a.world_size - a.ranks_seen) END
-    AS silent_ranks,
-  list_filter(coalesce(i.failures, []), lambda x: x IS DISTINCT FROM f.failure) AS infra_causes,
-  a.first_ts AS attempt_first_ts, a.last_ts AS attempt_last_ts, a.t_about
-FROM scoped AS f
-LEFT JOIN runs AS a USING (attempt_id)
-LEFT JOIN dragged AS d ON d.unit = f.unit
-LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id;
 
 -- A number that a line gave as text: 1,234.5.
 CREATE OR REPLACE MACRO number_of(text) AS try_cast(replace(text, ',', '') AS DOUBLE);

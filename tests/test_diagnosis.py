@@ -252,6 +252,33 @@ def test_resume_names_the_last_complete_checkpoint_before_the_failure() -> None:
     )
 
 
+def test_resume_does_not_name_the_checkpoint_that_fails_to_load() -> None:
+    path = {"path": "/ckpt"}
+    con = database(
+        run(
+            "a/0",
+            Event("checkpoint-complete", "progress", t=5.0, step=100, captures=path),
+            Event("gpu-oom", t=9.0, severity="low"),
+            attempt=0,
+        ),
+        run(
+            "a/1",
+            Event("checkpoint-load-begin", "progress", t=20.0, step=100, captures=path),
+            Event("checkpoint-truncated", t=21.0, category="checkpoint"),
+            attempt=1,
+        ),
+        tables={
+            "failures": [{"failure": "checkpoint-truncated", "category": "checkpoint"}],
+            "traits": [{"subject": "checkpoint-truncated", "trait": "stays"}],
+        },
+    )
+    found = diagnosis.diagnose(con)
+    assert (found.root_cause and found.root_cause.failure) == "checkpoint-truncated"
+    assert found.resume == diagnosis.Resume(
+        None, None, False, "no other complete one is told of; the one of 100 is what fails to load"
+    )
+
+
 def test_silent_ranks_are_those_without_a_line() -> None:
     con = database(
         run(

@@ -11,7 +11,7 @@
 -- cluster = "Cluster"
 -- run_id = "Run"
 -- job = "Job"
--- attempt = "Attempt that the row is about: the first failed one with a known cause"
+-- attempt = "Attempt that the row is about"
 -- outcome = "How the run ended: the outcome of its last attempt"
 -- failure = "What failed first; NULL where only collateral was seen"
 -- title = "Title of that failure"
@@ -24,7 +24,7 @@
 -- tied_ranks = "Ranks with the same failure within 2 s of it"
 -- ts = "When it began, UTC; a bound where the line has no time"
 -- confidence = "high, medium, low"
--- why = "Which rule decided"
+-- why = "What decided, in a sentence"
 -- file = "File of the decisive line"
 -- line = "Its line"
 -- message = "Its text, masked"
@@ -33,17 +33,7 @@
 -- ranks_seen = "Ranks seen in the logs"
 -- world_size = "Ranks of the attempt"
 -- fix = "The first remedy that the catalogue has"
-WITH chosen AS (  -- one row a failed run, with the attempt chosen
-  SELECT *, CASE evidence
-      WHEN 'root_signature' THEN 'the earliest line that only a cause prints; the rest follows it or is weaker'
-      WHEN 'confirmation' THEN 'a line of the host or scheduler proves what the deaths before it came from'
-      WHEN 'elastic_first' THEN 'no line names a cause; the launcher names the process that ended first'
-      WHEN 'exit_signal' THEN 'no line names a cause; this process was ended by a signal'
-      ELSE 'no line names a cause; this is the earliest sign of trouble' END AS why
-  FROM first_failures()
-  QUALIFY row_number() OVER (
-    PARTITION BY cluster, run ORDER BY failure IS NULL, attempt NULLS LAST, attempt_first_ts) = 1
-), ended AS (  -- files without an attempt number are those of the launcher, which ends last
+WITH ended AS (  -- files without an attempt number are those of the launcher, which ends last
   SELECT cluster, run,
     arg_max(outcome, (coalesce(attempt, 1000000000), coalesce(last_ts, '-infinity'))) AS outcome
   FROM attempts GROUP BY cluster, run
@@ -52,7 +42,7 @@ SELECT c.cluster, c.run AS run_id, c.job, c.attempt, e.outcome, c.failure, t.tit
   c.severity, c.signature AS root_signature, c.initiating_rank, c.initiating_host, c.scope,
   c.tied_ranks, c.ts, c.confidence, c.why, c.file, c.line, c.message, c.event_id,
   c.collateral_events, c.ranks_seen, c.world_size, t.fix[1] AS fix
-FROM chosen AS c
+FROM verdicts(grain := 'run') AS c
 LEFT JOIN failures AS t ON t.failure = c.failure
 LEFT JOIN ended AS e ON e.cluster IS NOT DISTINCT FROM c.cluster AND e.run = c.run
 WHERE asked(c.cluster, $cluster) AND asked(coalesce(c.job, c.run), $job)

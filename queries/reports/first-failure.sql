@@ -2,8 +2,10 @@
 -- order = 2
 -- description = """
 -- Which rank failed first, on which host, with what, and what only died because of it. One row a
--- run that failed: its first failed attempt with a known cause. Runs that completed, were cancelled
--- or ran into their limit without a cause before are left out, recovered errors too.
+-- run that failed: its first failed attempt with a known cause, or, where the run ended with what
+-- every restart meets again (a checkpoint that cannot be loaded), that. Runs that completed, were
+-- cancelled or ran into their limit without a cause before are left out, recovered errors too; one
+-- that completed and then crashed while it was taken down is in, with outcome completed.
 -- """
 -- brief = ["run_id", "failure", "initiating_rank", "initiating_host", "scope", "confidence", "ts",
 --   "collateral_ranks", "file", "line"]
@@ -28,7 +30,8 @@
 -- tied_ranks = "Ranks with the same failure within 2 s of it"
 -- ts = "When it began, UTC; a bound where the line has no time"
 -- confidence = "high, medium, low"
--- evidence = "Rule: root_signature, confirmation, elastic_first, exit_signal, undetermined"
+-- evidence = "Rule: root_signature, confirmation, swallowed, reading, elastic_first, exit_signal, undetermined"
+-- why = "What decided, in a sentence"
 -- file = "File of the decisive line"
 -- line = "Its line"
 -- message = "Its text, masked"
@@ -44,12 +47,13 @@
 -- n_causes = "Causes in all: the first one and those of the host logs"
 WITH found AS (
   SELECT f.*, t.title
-  FROM first_failures(grain := $by) AS f
+  FROM verdicts(grain := $by) AS f
   LEFT JOIN failures AS t ON t.failure = f.failure
 )
 SELECT cluster, run AS run_id, job, attempt, outcome, failure, title, severity,
   signature AS root_signature, initiating_rank,
-  initiating_host, scope, tied_ranks, ts, confidence, evidence, file, line, message,
+  initiating_host, scope, tied_ranks, ts, confidence, evidence, why, file, line,
+  message,
   collateral_events, collateral_ranks, collateral_failures, collateral_signatures, lead_s,
   ranks_seen, world_size, silent_ranks, infra_causes,
   len(infra_causes) + (failure IS NOT NULL)::INTEGER AS n_causes
@@ -57,6 +61,4 @@ FROM found
 WHERE asked(cluster, $cluster) AND asked(coalesce(job, run), $job) AND asked(failure, $failure)
   AND within(coalesce(ts, t_about), $since, $until)
   AND ($by <> 'incident' OR failure IS NOT NULL)
-QUALIFY $by <> 'run' OR row_number() OVER (
-  PARTITION BY cluster, run ORDER BY failure IS NULL, attempt NULLS LAST, attempt_first_ts) = 1
 ORDER BY ts NULLS LAST, cluster, run, attempt, file, line

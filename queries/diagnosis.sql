@@ -1,0 +1,527 @@
+-- Which failure came first, on which rank and host: what `diagnose` and the reports answer with.
+--
+-- Pure SQL over the views of views.sql; what is known of failures comes from the tables
+-- `precedence`, `readings` and `traits`, not from names in here.
+
+-- Whether a failure or a signature has a trait.
+CREATE OR REPLACE MACRO has_trait(failure, signature, wanted) AS EXISTS (
+  FROM traits AS t WHERE t.trait = wanted AND t.subject IN (failure, signature));
+
+-- The rank in whose folder or file a path lies: .../rank3/..., rank_3.log.
+CREATE OR REPLACE MACRO rank_of_path(path) AS
+  try_cast(nullif(regexp_extract(path, '(?:^|[/_.-])rank[_-]?0*([0-9]{1,6})(?:[/_.-]|$)', 1), '')
+    AS INTEGER);
+
+-- What went wrong first: one row an attempt that failed or crashed at its end, or
+-- (grain := 'incident') one an incident.
+-- Of a rank's causes in a file the first counts, a generic exception only where nothing specific
+-- is there. Across files the earliest t0 wins; within skew_s, and inside one file whose lines lack
+-- times, line order decides and all ranks of the same failure are tied. A confirmation (kernel
+-- oom) counts from the first death that it explains. Collateral never outranks a cause. Where
+-- there is no cause, one that had been got over counts if what ended the attempt is its known
+-- effect, else the first reading that fits, else what launcher and signals say.
+CREATE OR REPLACE MACRO first_failures(grain := 'attempt', skew_s := 2) AS TABLE
+WITH runs AS MATERIALIZED (
+  FROM attempts
+), placed AS MATERIALIZED (
+  SELECT attempt_id, event_id, file_id, path, line_no, line_end, role, failure, signature, severity,
+    rank, host, pid, t0, t1, ts, ts_lo, ts_hi, repeats, message, captures, from_host
+  FROM placed_events
+), marked AS MATERIALIZED (
+  SELECT event_id, attempt_id, file_id, path, line_no, failure, signature, role, rank, t0, t1,
+    recovered, stopped, after_done, generic, done, trouble
+  FROM marks
+), process_ranks AS MATERIALIZED (  -- by a line with both, or a communicator of the whole world
+  SELECT attempt_id, host, pid, min(rank) AS rank
+  FROM (
+    SELECT e.attempt_id, e.host, e.pid, coalesce(
+        CASE WHEN try_cast(e.captures['nranks'] AS INTEGER) = a.world_size
+          THEN try_cast(e.captures['pg_rank'] AS INTEGER) END, e.rank) AS rank
+    FROM placed AS e JOIN runs AS a USING (attempt_id)
+    WHERE e.pid IS NOT NULL)
+  WHERE rank IS NOT NULL
+  GROUP BY attempt_id, host, pid HAVING min(rank) = max(rank)
+), said AS MATERIALIZED (  -- of each reading and attempt the first line that it fits
+  SELECT r.reading, r.becomes, r.phase, r.needs, r.quiet, r.shows, r.why, m.attempt_id, m.event_id,
+    m.file_id, m.line_no, m.failure, m.t0, m.t1, m.rank
+  FROM marked AS m JOIN readings AS r ON r.event IN (m.failure, m.signature)
+  WHERE grain <> 'incident' AND NOT m.stopped AND (m.after_done OR NOT m.recovered)
+    AND m.after_done = (r.phase IS NOT NULL AND r.phase = 'done')
+  QUALIFY row_number() OVER (
+    PARTITION BY r.reading, m.attempt_id ORDER BY m.t0 NULLS LAST, m.path, m.line_no) = 1
+), needed AS (
+  SELECT s.reading, s.attempt_id,
+    arg_max(e.event_id, (coalesce(e.t1, e.ts_lo, TIMESTAMP '1970-01-01'), e.line_no)) AS event_id
+  FROM said AS s JOIN placed AS e USING (attempt_id)
+  WHERE s.needs IN (e.failure, e.signature) AND e.event_id <> s.event_id
+    AND CASE WHEN e.file_id = s.file_id THEN e.line_no < s.line_no
+      ELSE coalesce(e.t0 <= s.t1, true) END
+  GROUP BY ALL
+), progress AS (
+  SELECT s.reading, s.attempt_id, p.event_id, p.failure, p.file_id, p.line_no, p.line_end, p.t0,
+    p.t1, p.repeats, p.file_id = s.file_id AS here,
+    -- begun before the line's process began to wait; ended before it was printed
+    CASE WHEN p.file_id = s.file_id AND (p.t0 IS NULL OR s.t0 IS NULL) THEN p.line_no < s.line_no
+      ELSE p.t0 <= s.t0 + INTERVAL 5 SECOND END AS before,
+    CASE WHEN p.file_id = s.file_id THEN p.line_no < s.line_no ELSE p.t1 <= s.t1 END AS before_print
+  FROM said AS s JOIN placed AS p USING (attempt_id)
+  WHERE p.failure IN ('training-step', 'checkpoint-begin', 'checkpoint-complete',
+    'checkpoint-load-begin', 'checkpoint-loaded')
+), begun AS (  -- the last save and load that began before it
+  SELECT reading, attempt_id, failure = 'checkpoint-load-begin' AS loads,
+    arg_max({'event_id': event_id, 'file_id': file_id, 'line_no': line_no, 't0': t0},
+      (coalesce(t0, TIMESTAMP '1970-01-01'), line_no)) AS it
+  FROM progress
+  WHERE failure IN ('checkpoint-begin', 'checkpoint-load-begin') AND before GROUP BY ALL
+), opened AS (  -- those which nothing completed and no three steps followed
+  SELECT b.reading, b.attempt_id, b.loads, b.it.event_id AS event_id
+  FROM begun AS b LEFT JOIN progress AS p ON p.reading = b.reading AND p.attempt_id = b.attempt_id
+    AND p.before_print AND CASE WHEN p.file_id = b.it.file_id THEN p.line_no > b.it.line_no
+      ELSE p.t0 > b.it.t0 END
+  GROUP BY ALL
+  HAVING count(*) FILTER (p.failure = CASE WHEN b.loads THEN 'checkpoint-loaded'
+      ELSE 'checkpoint-complete' END) = 0
+    AND coalesce(sum(p.repeats) FILTER (p.failure = 'training-step'), 0) < 3
+), phased AS (
+  SELECT s.*, n.event_id AS needed_id,
+    max(o.event_id) FILTER (NOT o.loads) AS saving_id,
+    max(o.event_id) FILTER (o.loads) AS loading_id,
+    EXISTS (FROM progress AS p WHERE p.reading = s.reading AND p.attempt_id = s.attempt_id
+      AND p.failure = 'training-step' AND (p.before OR NOT coalesce(p.before, false) AND p.here
+        AND p.line_no < s.line_no)) AS stepped
+  FROM said AS s
+  LEFT JOIN needed AS n ON n.reading = s.reading AND n.attempt_id = s.attempt_id
+  LEFT JOIN opened AS o ON o.reading = s.reading AND o.attempt_id = s.attempt_id
+  WHERE s.needs IS NULL OR n.event_id IS NOT NULL
+  GROUP BY ALL
+), sayers AS (  -- who prints it, of the ranks that there are
+  SELECT m.attempt_id, m.failure, count(DISTINCT m.rank) AS ranks,
+    max(m.rank) + 1 AS at_least
+  FROM marked AS m WHERE m.rank IS NOT NULL AND m.role = 'collateral' GROUP BY ALL
+), read_events AS MATERIALIZED (  -- the first reading that fits an attempt
+  SELECT p.reading, p.attempt_id, p.becomes, p.why, p.event_id AS read_id,
+    CASE p.shows WHEN 'needs' THEN p.needed_id
+      WHEN 'begin' THEN CASE p.phase WHEN 'save' THEN p.saving_id ELSE p.loading_id END
+      ELSE p.event_id END AS event_id, p.shows = 'needs' AS at_last
+  FROM phased AS p
+  LEFT JOIN sayers AS h ON h.attempt_id = p.attempt_id AND h.failure = p.failure
+  LEFT JOIN runs AS a ON a.attempt_id = p.attempt_id
+  WHERE CASE p.phase WHEN 'save' THEN p.saving_id IS NOT NULL
+      WHEN 'load' THEN p.loading_id IS NOT NULL
+      WHEN 'start' THEN NOT p.stepped WHEN 'step' THEN p.stepped ELSE true END
+    AND (NOT p.quiet OR h.ranks < greatest(a.world_size, a.ranks_seen, h.at_least))
+  QUALIFY row_number() OVER (PARTITION BY p.attempt_id ORDER BY p.reading) = 1
+), judged AS (
+  SELECT event_id, recovered, stopped, generic AND done AS late
+  FROM marked WHERE trouble
+), members AS (
+  SELECT p.attempt_id AS unit, p.*
+  FROM placed AS p
+  WHERE grain <> 'incident' AND p.role IN ('cause', 'confirmation', 'collateral', 'teardown')
+    AND p.attempt_id IN (SELECT attempt_id FROM runs WHERE outcome = 'failed' OR crashed)
+  UNION ALL
+  SELECT i.incident_id AS unit, p.*
+  FROM (
+    SELECT incident_id, event_id FROM incident_events() WHERE grain = 'incident' AND NOT warning
+  ) AS i JOIN placed AS p USING (event_id)
+), happened AS MATERIALIZED (
+  SELECT m.*,
+    NOT is_scheduling(m.failure) AND NOT coalesce(j.stopped, false) AND NOT coalesce(j.late, false)
+      AS possible,
+    possible AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
+  FROM members AS m LEFT JOIN judged AS j USING (event_id)
+), explained AS (  -- the deaths that a confirmation may explain
+  SELECT unit, c.event_id, min(d.t0) AS t0,
+    min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
+  FROM (FROM happened WHERE role = 'confirmation' AND eligible) AS c
+  JOIN (FROM happened WHERE role = 'collateral' AND eligible) AS d USING (unit)
+  WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
+    OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
+  GROUP BY unit, c.event_id
+), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
+  SELECT DISTINCT h.event_id
+  FROM (FROM happened WHERE eligible) AS h
+  JOIN precedence AS p ON p.effect = h.failure AND p.scope IN ('same-rank', 'same-gpu', 'same-host')
+  JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
+    ON k.unit = h.unit AND k.failure = p.cause
+    AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
+      OR (k.host = h.host AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
+        AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
+  WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
+), own AS (
+  SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
+    h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
+    h.event_id IN (FROM wrapped) AS wrapper, 'line' AS basis, NULL AS why
+  FROM happened AS h LEFT JOIN explained AS x USING (unit, event_id)
+  WHERE h.eligible AND h.role IN ('cause', 'confirmation')
+  QUALIFY row_number() OVER (
+    PARTITION BY h.unit, h.file_id, h.rank
+    ORDER BY generic, wrapper, line_key, h.role = 'cause', h.event_id) = 1
+), swallowed AS (  -- causes that were got over, of which the end is a known effect
+  SELECT DISTINCT k.*, k.line_no AS said_at, k.line_no AS line_key, false AS generic,
+    false AS wrapper, 'swallowed' AS basis,
+    format('the run went on after it, and ended with {}, its known effect', h.failure) AS why
+  FROM (FROM happened WHERE possible AND role = 'cause' AND NOT is_generic(failure)) AS k
+  JOIN (
+    SELECT unit, arg_min(failure, coalesce(t0, 'infinity'::TIMESTAMP)) AS failure, min(t0) AS t0
+    FROM happened WHERE eligible AND role = 'collateral' AND NOT is_noise(role, severity)
+    GROUP BY unit
+  ) AS h USING (unit)
+  JOIN precedence AS p ON p.cause = k.failure AND p.effect = h.failure
+    AND seconds_between(k.t0, h.t0) BETWEEN -skew_s AND greatest(p.lag_hi_s, 3600)
+  WHERE grain <> 'incident' AND k.unit NOT IN (SELECT unit FROM own)
+  QUALIFY row_number() OVER (PARTITION BY k.unit ORDER BY k.t0 DESC, k.line_no) = 1
+), readable AS (
+  SELECT r.attempt_id AS unit, e.* REPLACE (r.becomes AS failure,
+      CASE WHEN r.at_last THEN e.line_end ELSE e.line_no END AS line_no,
+      f.severity AS severity, 'cause' AS role),
+    true AS possible, true AS eligible
+  FROM read_events AS r
+  JOIN placed AS e ON e.event_id = r.event_id
+  LEFT JOIN failures AS f ON f.failure = r.becomes
+  WHERE grain <> 'incident' AND r.attempt_id IN (
+      SELECT attempt_id FROM runs WHERE outcome = 'failed' OR crashed)
+    AND r.attempt_id NOT IN (SELECT unit FROM own UNION SELECT unit FROM swallowed)
+), causes AS (
+  FROM own
+  UNION ALL BY NAME FROM swallowed
+  UNION ALL BY NAME
+  SELECT e.*, e.line_no AS said_at, e.line_no AS line_key, false AS generic, false AS wrapper,
+    'reading' AS basis, r.why
+  FROM readable AS e JOIN read_events AS r ON r.attempt_id = e.unit
+), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
+  SELECT *, wrapper
+      OR (generic AND (
+        bool_or(role = 'confirmation') OVER u
+        OR (ts IS NULL AND (ts_hi IS NULL OR ts_hi > t0 + INTERVAL 60 SECOND)
+          AND bool_or(NOT generic OR ts IS NOT NULL) OVER u)))
+      OR (ts IS NULL AND NOT from_host AND coalesce(
+        max(t0) FILTER (from_host) OVER (PARTITION BY unit, host) BETWEEN t0 - INTERVAL 2 SECOND
+          AND coalesce(ts_hi, 'infinity'::TIMESTAMP), false)) AS weak,
+    min(file_id) OVER u = max(file_id) OVER u AS one_file
+  FROM causes WINDOW u AS (PARTITION BY unit)
+), timed AS (
+  SELECT *, min(t0) FILTER (NOT weak) OVER u AS t_min,
+    one_file AND NOT bool_and(ts IS NOT NULL) OVER u AS by_line
+  FROM weighed WINDOW u AS (PARTITION BY unit)
+), ordered AS (
+  SELECT *, row_number() OVER (
+    PARTITION BY unit
+    ORDER BY weak, NOT coalesce(by_line OR t0 <= t_min + to_microseconds((1e6 * skew_s)::BIGINT),
+        t_min IS NULL),
+      CASE WHEN one_file THEN line_key END, t0 NULLS LAST, path, line_key, event_id) AS place
+  FROM timed
+), winner AS (
+  SELECT o.*,
+    CASE WHEN s.points_to NOT LIKE '%local%'
+        OR (a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16)
+      THEN try_cast(captures[s.points_to] AS INTEGER) END AS pointed_rank,
+    lower(CASE WHEN s.points_to NOT LIKE '%rank%' THEN captures[s.points_to]
+      WHEN captures[s.points_to] IS NOT NULL THEN captures['peer_host'] END) AS pointed_host,
+    has_trait(o.failure, o.signature, 'witness') AS witness,
+    has_trait(o.failure, o.signature, 'shared') AS shared,
+    has_trait(o.failure, o.signature, 'main-rank') AS of_main
+  FROM ordered AS o
+  LEFT JOIN signatures AS s ON s.signature = o.signature
+  LEFT JOIN runs AS a ON a.attempt_id = o.attempt_id
+  WHERE place = 1
+), signs AS (  -- the first sign of what was found, without three steps between the two
+  SELECT w.unit, arg_min({'event_id': e.event_id, 'line_no': e.line_no, 't0': e.t0,
+    'signature': e.signature, 'message': e.message}, e.line_no) AS it
+  FROM winner AS w
+  JOIN placed AS e ON e.file_id = w.file_id AND e.failure = w.failure AND e.line_no < w.said_at
+  JOIN traits AS t ON t.subject = e.signature AND t.trait = 'precursor'
+  LEFT JOIN signatures AS s ON s.signature = e.signature
+  WHERE coalesce(try_cast(e.captures[s.points_to] AS INTEGER), e.rank)
+      IS NOT DISTINCT FROM coalesce(w.pointed_rank, w.rank, try_cast(e.captures[s.points_to]
+        AS INTEGER), e.rank)
+    AND NOT EXISTS (FROM placed AS p WHERE p.file_id = w.file_id AND p.failure = 'training-step'
+      AND p.line_no > e.line_no AND p.line_no < w.said_at)
+  GROUP BY w.unit
+), rivals AS (  -- other causes of the unit against the first one
+  SELECT w.unit,
+    list_sort(list(DISTINCT o.rank) FILTER (alike AND o.rank IS NOT NULL)) AS tied_ranks,
+    count(DISTINCT o.host) FILTER (alike) AS tied_hosts,
+    arg_min(o.rank, o.place) FILTER (alike) AS tied_rank,
+    CASE WHEN count(DISTINCT o.rank) FILTER (o.host = w.host) = 1
+      THEN min(o.rank) FILTER (o.host = w.host) END AS host_rank,
+    bool_or(NOT alike AND NOT o.weak AND o.rank IS DISTINCT FROM w.rank
+      AND NOT coalesce(seconds_between(w.t0, o.t0) > skew_s, false)) AS contested,
+    bool_or(o.t0 IS NULL AND NOT o.weak) AND NOT any_value(w.one_file)
+      AND count(DISTINCT o.rank) > 1 AS unordered,
+    any_value(w.shared) AND count(DISTINCT o.rank) FILTER (alike) > 1
+      AND NOT bool_and(o.ts IS NOT NULL) FILTER (alike) AS alike_all
+  FROM (
+    SELECT o.*, o.failure = w.failure
+      AND coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true) AS alike
+    FROM ordered AS o JOIN winner AS w USING (unit)) AS o
+  JOIN winner AS w USING (unit)
+  GROUP BY w.unit
+), echoes AS (  -- a cause without a rank has that of the first known effect on its own rank soon after
+  SELECT w.unit, arg_min(h.rank, h.line_no) AS rank, arg_min(h.host, h.line_no) AS host
+  FROM winner AS w
+  JOIN happened AS h ON h.unit = w.unit AND h.file_id = w.file_id AND h.rank IS NOT NULL
+    AND h.line_no > w.said_at AND h.line_no <= w.said_at + 100
+  JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure AND p.scope = 'same-rank'
+  WHERE w.rank IS NULL GROUP BY w.unit
+), named_by_kin AS (  -- lines nearby that tell what it drags along may name the rank waited for
+  SELECT w.unit, min(try_cast(h.captures[s.points_to] AS INTEGER)) AS rank
+  FROM winner AS w
+  JOIN placed AS h ON h.file_id = w.file_id
+    AND h.line_no BETWEEN w.said_at AND w.said_at + 20
+  JOIN signatures AS s ON s.signature = h.signature AND s.points_to LIKE '%rank%'
+    AND s.points_to NOT LIKE '%local%'
+  WHERE w.witness AND w.pointed_rank IS NULL AND h.captures[s.points_to] IS NOT NULL
+    AND (h.failure = w.failure OR EXISTS (FROM precedence AS p
+      WHERE p.cause = w.failure AND p.effect = h.failure))
+  GROUP BY w.unit HAVING count(DISTINCT h.captures[s.points_to]) = 1
+), beside AS (  -- another signature knows the rank of the same line; a file names the rank it is of
+  SELECT w.unit,
+    min(h.rank) FILTER (h.line_no = w.said_at) AS line_rank,
+    CASE WHEN count(DISTINCT h.rank) FILTER (h.failure = 'world-size') = 1
+      THEN min(h.rank) FILTER (h.failure = 'world-size') END AS file_rank,
+    CASE WHEN count(DISTINCT h.host) = 1 THEN min(h.host) END AS file_host
+  FROM winner AS w JOIN placed AS h ON h.file_id = w.file_id
+  GROUP BY w.unit
+), told AS (
+  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
+), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
+  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
+    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
+    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
+    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
+      AS died_at,
+    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
+    bool_or(n.signature = 'torchelastic-first-failure') AS first
+  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
+  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
+    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
+      OR (n.signature = 'torchelastic-first-failure'
+        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
+  GROUP BY ALL
+), deaths AS (  -- its rows, and where there is one host the agent's lines, whose rank is a local one
+  SELECT attempt_id, rank, exit_code, first, {'a': died_at, 'b': t0, 'c': line_no} AS seen
+  FROM reaped
+  UNION ALL
+  SELECT t.attempt_id, try_cast(t.captures['peer_local_rank'] AS INTEGER),
+    try_cast(t.captures['exit_code'] AS INTEGER), true, {'a': NULL, 'b': t.t0, 'c': t.line_no}
+  FROM told AS t JOIN runs AS a USING (attempt_id)
+  WHERE t.captures['exit_code'] IS NOT NULL AND t.captures['peer_local_rank'] IS NOT NULL
+    AND a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16
+    AND t.attempt_id NOT IN (SELECT attempt_id FROM reaped)
+), blamed AS (  -- the rank whose Python raised, where the table names it first, and the one killed
+  SELECT attempt_id, arg_min(rank, seen) FILTER (first AND exit_code = 1) AS raised,
+    arg_min(rank, seen) FILTER (exit_code = -9) AS killed
+  FROM deaths GROUP BY attempt_id
+), owners AS (  -- the rank of the process that the kernel names, by the lines it printed itself
+  SELECT w.unit, min(h.rank) AS rank
+  FROM winner AS w
+  JOIN placed AS k ON k.file_id = w.file_id AND k.failure = w.failure
+    AND k.line_no BETWEEN w.said_at AND w.said_at + 20
+  JOIN placed AS h ON h.attempt_id = w.attempt_id AND h.pid = try_cast(k.captures['pid'] AS BIGINT)
+    AND (h.host = w.host OR h.host IS NULL)
+  WHERE w.rank IS NULL
+  GROUP BY w.unit HAVING min(h.rank) = max(h.rank)
+), alone AS (  -- attempts of one process: a launcher that killed one, and no other rank seen
+  SELECT a.attempt_id
+  FROM runs AS a
+  LEFT JOIN (FROM placed WHERE failure = 'process-killed-by-launcher') AS k USING (attempt_id)
+  WHERE a.ranks_seen <= 1 AND a.hosts_seen <= 1
+  GROUP BY a.attempt_id, a.world_size
+  HAVING a.world_size = 1 OR (a.world_size IS NULL AND sum(k.repeats) = 1)
+), heard AS (  -- who prints what is read, or follows, of the ranks that there are
+  SELECT unit, list(DISTINCT rank) AS ranks
+  FROM happened WHERE role IN ('collateral', 'teardown', 'cause') AND rank IS NOT NULL
+    AND NOT is_death(failure)
+  GROUP BY unit
+), quiet AS (  -- the one rank that does not say it waited
+  SELECT w.unit, list_filter(range(greatest(coalesce(a.world_size, 0), coalesce(list_max(h.ranks),
+      -1) + 1, coalesce(a.ranks_seen, 0))), lambda r: NOT list_contains(h.ranks, r::INTEGER)) AS ranks
+  FROM winner AS w JOIN runs AS a USING (attempt_id) LEFT JOIN heard AS h USING (unit)
+  WHERE (w.witness OR w.of_main) AND coalesce(a.world_size, 0) <= 65536
+), named AS (
+  SELECT w.*, CASE w.basis WHEN 'line' THEN
+        CASE WHEN w.role = 'confirmation' THEN 'confirmation' ELSE 'root_signature' END
+      ELSE w.basis END AS evidence,
+    w.witness AND w.pointed_rank IS NULL AND k.rank IS NULL AND len(q.ranks) = 1 AS by_silence,
+    CASE WHEN coalesce(w.pointed_host <> w.host, w.pointed_host IS NOT NULL)
+        AND w.pointed_rank IS NULL THEN NULL
+      WHEN w.witness AND w.pointed_rank IS NULL THEN coalesce(k.rank, q.ranks[1:1][1]
+        + CASE WHEN len(q.ranks) = 1 OR (w.of_main AND q.ranks[1] = 0) THEN 0 END)
+      ELSE coalesce(w.pointed_rank, w.rank, b.line_rank, r.tied_rank, rank_of_path(
+          CASE WHEN w.from_host THEN NULL ELSE coalesce(w.captures['path'], w.message) END),
+        i.rank, e.rank, b.file_rank, o.rank,
+        CASE WHEN w.from_host OR w.role = 'confirmation'
+            THEN coalesce(r.host_rank, d.killed) ELSE d.raised END,
+        CASE WHEN w.of_main AND list_contains(q.ranks, 0) THEN 0 END,
+        CASE WHEN w.basis = 'reading' THEN d.killed END,
+        CASE WHEN l.attempt_id IS NOT NULL THEN 0 END) END::INTEGER AS who,
+    CASE WHEN w.witness AND w.pointed_rank IS NULL THEN list_filter([who], lambda x: x IS NOT NULL)
+      WHEN w.pointed_rank IS NOT NULL THEN [w.pointed_rank] WHEN who IS NULL THEN []
+      WHEN len(coalesce(r.tied_ranks, [])) > 0 THEN r.tied_ranks
+      ELSE [who] END AS tied_ranks,
+    coalesce(w.pointed_host, CASE WHEN w.pointed_rank IS NULL AND NOT w.witness
+      THEN coalesce(w.host, e.host) END) AS place_host,
+    b.file_host, r.tied_hosts, r.contested, r.unordered, r.alike_all,
+    w.generic OR (w.rank IS NULL AND w.pointed_rank IS NULL AND w.host IS NULL)
+      OR w.basis <> 'line' AS doubtful
+  FROM winner AS w
+  JOIN rivals AS r USING (unit)
+  LEFT JOIN beside AS b USING (unit)
+  LEFT JOIN echoes AS e USING (unit)
+  LEFT JOIN named_by_kin AS k USING (unit)
+  LEFT JOIN quiet AS q USING (unit)
+  LEFT JOIN blamed AS d ON d.attempt_id = w.attempt_id
+  LEFT JOIN alone AS l ON l.attempt_id = w.attempt_id
+  LEFT JOIN process_ranks AS i ON i.attempt_id = w.attempt_id AND i.pid = w.pid
+    AND i.host IS NOT DISTINCT FROM w.host
+  LEFT JOIN owners AS o ON o.unit = w.unit
+), homes AS (  -- where the logs show a rank to run
+  SELECT attempt_id, rank, min(host) AS host
+  FROM (
+    SELECT attempt_id, rank, host FROM placed
+    UNION ALL
+    SELECT attempt_id, rank, host FROM process_ranks
+    UNION ALL
+    SELECT attempt_id, rank, host FROM reaped)
+  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
+  GROUP BY attempt_id, rank HAVING min(host) = max(host)
+), verdicts AS (
+  SELECT n.unit, n.attempt_id, coalesce(g.it.event_id, n.event_id) AS event_id, n.file_id, n.path,
+    coalesce(g.it.line_no, n.said_at) AS said_at, n.failure,
+    coalesce(g.it.signature, n.signature) AS signature,
+    n.severity, coalesce(g.it.message, n.message) AS message, coalesce(g.it.t0, n.t0) AS t0,
+    n.doubtful, n.evidence, CASE WHEN n.alike_all THEN NULL ELSE n.who END AS rank,
+    coalesce(n.place_host, h.host, CASE WHEN NOT n.witness THEN n.file_host END,
+      CASE WHEN len(a.hosts) = 1 THEN a.hosts[1] END) AS host,
+    n.tied_ranks, n.tied_hosts, n.contested, n.unordered, n.why
+  FROM named AS n
+  LEFT JOIN runs AS a ON a.attempt_id = n.attempt_id
+  LEFT JOIN signs AS g ON g.unit = n.unit
+  LEFT JOIN homes AS h ON h.attempt_id = n.attempt_id AND h.rank = n.who
+), traces AS (  -- failed attempts without a cause: what their launcher and signals say
+  SELECT attempt_id AS unit, event_id, file_id, path, line_no, severity, message, t0, rank, host,
+    'elastic_first' AS rule, 0 AS weight, died_at
+  FROM reaped
+  WHERE grain <> 'incident' AND first AND coalesce(exit_code, 1) NOT IN (-15, 143)
+  UNION ALL
+  SELECT unit, event_id, file_id, path, line_no, severity, message, t0,
+    coalesce(rank, try_cast(captures['peer_rank'] AS INTEGER)),
+    coalesce(host, captures['peer_host']),
+    CASE WHEN killed THEN 'exit_signal' ELSE 'undetermined' END,
+    CASE WHEN killed THEN 1 WHEN is_noise(role, severity) THEN 3 ELSE 2 END, NULL
+  FROM (
+    SELECT *, failure IN ('process-sigkill', 'process-sigbus', 'process-segfault') AS killed
+    FROM happened WHERE grain <> 'incident' AND role IN ('collateral', 'teardown'))
+), guesses AS (
+  SELECT attempt_id AS unit, attempt_id, t.event_id, t.file_id, t.path, t.line_no AS said_at,
+    NULL AS failure, NULL AS signature, t.severity, t.message, t.t0, false AS doubtful,
+    coalesce(t.rule, 'undetermined') AS evidence,
+    CASE WHEN t.rule <> 'undetermined' THEN t.rank END AS rank,
+    CASE WHEN t.rule <> 'undetermined' THEN t.host END AS host,
+    CASE WHEN t.rule <> 'undetermined' AND t.rank IS NOT NULL THEN [t.rank] ELSE [] END
+      AS tied_ranks,
+    1 AS tied_hosts, false AS contested, false AS unordered, NULL AS why
+  FROM (SELECT attempt_id FROM runs WHERE outcome = 'failed' AND grain <> 'incident') AS a
+  LEFT JOIN (
+    SELECT *, unit AS attempt_id FROM traces
+    QUALIFY row_number() OVER (
+      PARTITION BY unit ORDER BY weight, died_at, t0 NULLS LAST, path, line_no) = 1
+  ) AS t USING (attempt_id)
+  WHERE attempt_id NOT IN (SELECT unit FROM verdicts)
+), found AS (
+  FROM verdicts UNION ALL BY NAME FROM guesses
+), dragged AS (
+  SELECT f.unit, sum(h.repeats)::BIGINT AS collateral_events,
+    count(DISTINCT h.rank) FILTER (NOT list_contains(f.tied_ranks, h.rank)) AS collateral_ranks,
+    list_sort(list(DISTINCT h.failure)) AS collateral_failures,
+    list_sort(list(DISTINCT h.signature)) AS collateral_signatures,
+    min(h.t0) FILTER (h.role <> 'cause') AS t_next
+  FROM found AS f JOIN happened AS h ON h.unit = f.unit AND h.event_id <> f.event_id
+  WHERE (h.role IN ('collateral', 'teardown')
+      OR (h.role = 'cause' AND h.failure IS DISTINCT FROM f.failure))
+    AND CASE WHEN h.file_id = f.file_id THEN h.line_no > f.said_at
+      ELSE coalesce(seconds_between(f.t0, h.t0) >= -skew_s, true) END
+  GROUP BY f.unit
+), infra AS (
+  SELECT a.attempt_id, list_sort(list(DISTINCT e.failure)) AS failures
+  FROM runs AS a
+  JOIN placed AS e ON e.attempt_id = a.attempt_id AND e.from_host
+    AND e.role IN ('cause', 'confirmation')
+    AND e.t0 BETWEEN a.last_ts - INTERVAL 10 MINUTE AND a.last_ts + INTERVAL 5 MINUTE
+  GROUP BY a.attempt_id
+), scoped AS (
+  SELECT f.*, a.world_size, CASE
+    WHEN len(f.tied_ranks) = 1 THEN 'single_rank'
+    WHEN len(f.tied_ranks) >= a.world_size THEN 'all_ranks'
+    WHEN len(f.tied_ranks) = a.world_size - 1 THEN 'all_but_one'
+    WHEN len(f.tied_ranks) > 1 AND f.tied_hosts = 1 THEN 'single_host'
+    WHEN len(f.tied_ranks) > 1 THEN 'multi_rank'
+    WHEN f.host IS NOT NULL AND f.failure IS NOT NULL THEN 'single_host'
+    ELSE 'unknown' END AS scope
+  FROM found AS f LEFT JOIN runs AS a USING (attempt_id)
+)
+SELECT f.unit, f.attempt_id, a.cluster, a.run, a.job, a.attempt, a.outcome,
+  f.failure, f.signature, f.severity, f.event_id,
+  CASE WHEN f.scope = 'all_ranks' OR f.unordered THEN NULL ELSE f.rank END AS initiating_rank,
+  CASE WHEN f.unordered THEN NULL ELSE f.host END AS initiating_host,
+  f.scope, f.tied_ranks, f.t0 AS ts, f.evidence,
+  CASE greatest(0, CASE f.evidence
+      WHEN 'undetermined' THEN 0 WHEN 'exit_signal' THEN 0 WHEN 'elastic_first' THEN 1
+      ELSE CASE WHEN f.scope IN ('single_rank', 'single_host') AND len(f.tied_ranks) <= 1
+        AND NOT f.contested AND NOT f.unordered AND NOT f.doubtful THEN 2 ELSE 1 END END
+    - CASE WHEN a.rank_files > 0 AND a.world_size > a.ranks_seen THEN 1 ELSE 0 END)
+    WHEN 2 THEN 'high' WHEN 1 THEN 'medium' ELSE 'low' END AS confidence,
+  coalesce(f.why, CASE f.evidence
+      WHEN 'root_signature' THEN CASE WHEN len(f.tied_ranks) > 1
+        THEN format('the earliest cause; {} ranks print it within {} s', len(f.tied_ranks), skew_s)
+        ELSE 'the earliest line that can start the trouble' END
+      WHEN 'confirmation' THEN 'it proves what killed the process that died first'
+      WHEN 'elastic_first' THEN 'no cause was found; the launcher names this process first'
+      WHEN 'exit_signal' THEN 'no cause was found; a process was killed by this signal'
+      ELSE 'no cause was found: these lines follow from something that is not in the logs' END)
+    AS why,
+  f.path AS file, f.said_at AS line, f.message,
+  coalesce(d.collateral_events, 0) AS collateral_events,
+  coalesce(d.collateral_ranks, 0) AS collateral_ranks,
+  coalesce(d.collateral_failures, []) AS collateral_failures,
+  coalesce(d.collateral_signatures, []) AS collateral_signatures,
+  CASE WHEN f.failure IS NOT NULL THEN seconds_between(f.t0, d.t_next) END AS lead_s,
+  a.ranks_seen, a.world_size,
+  CASE WHEN a.world_size IS NOT NULL THEN greatest(0, a.world_size - a.ranks_seen) END
+    AS silent_ranks,
+  list_filter(coalesce(i.failures, []), lambda x: x IS DISTINCT FROM f.failure) AS infra_causes,
+  a.first_ts AS attempt_first_ts, a.last_ts AS attempt_last_ts, a.t_about
+FROM scoped AS f
+LEFT JOIN runs AS a USING (attempt_id)
+LEFT JOIN dragged AS d ON d.unit = f.unit
+LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id;
+
+-- The same, or (grain := 'run') one row a run: that of its first attempt with a known cause. A cause
+-- that stays (every restart meets it again) and with which the run ended wins over one of an
+-- earlier attempt, which a restart got over, unless it is a known effect of that.
+CREATE OR REPLACE MACRO verdicts(grain := 'run', skew_s := 2) AS TABLE
+WITH found AS MATERIALIZED (
+  SELECT *, row_number() OVER (
+    PARTITION BY cluster, run ORDER BY failure IS NULL, attempt NULLS LAST, attempt_first_ts, unit)
+      AS place
+  FROM first_failures(grain := grain, skew_s := skew_s)
+), ends AS (  -- with what the last attempt of a run ended
+  SELECT a.cluster, a.run, f.failure, f.signature
+  FROM (
+    FROM attempts WHERE run IS NOT NULL
+    QUALIFY row_number() OVER (
+      PARTITION BY cluster, run ORDER BY attempt DESC NULLS LAST, first_ts DESC) = 1) AS a
+  JOIN found AS f USING (attempt_id)
+), stays AS (
+  SELECT f.cluster, f.run, l.failure
+  FROM found AS f
+  JOIN ends AS l ON l.run = f.run AND l.cluster IS NOT DISTINCT FROM f.cluster
+  WHERE f.place = 1 AND has_trait(l.failure, l.signature, 'stays')
+    AND NOT EXISTS (FROM precedence AS p WHERE p.cause = f.failure AND p.effect = l.failure)
+)
+SELECT f.* EXCLUDE (place)
+FROM found AS f
+LEFT JOIN stays AS s ON s.run = f.run AND s.cluster IS NOT DISTINCT FROM f.cluster
+WHERE grain <> 'run' OR s.failure IS NULL OR f.failure = s.failure
+QUALIFY grain <> 'run' OR row_number() OVER (PARTITION BY f.cluster, f.run ORDER BY f.place) = 1;
