@@ -332,9 +332,14 @@ def lines_of(corpus: Corpus, catalogue: Catalogue) -> Lines:
 
 
 def _timeless(line: str) -> bool:
-    """Whether the line tells no time of its own: it would not fit its place in the file."""
-    stamped = f"2026-03-{_DAY}T00:00:00Z {line}".encode()
-    return headers.stamped(stamped, headers.Clock(UTC)) == _BEGIN_US
+    """Whether the line tells no time of its own: it would not fit its place in the file.
+
+    What stands before a line decides which styles of time are looked for in it.
+    """
+    collectors = ("", "[pod/trainer-0/main] ")
+    stamped = [f"{one}2026-03-{_DAY}T00:00:00Z {line}".encode() for one in collectors]
+    times = {headers.stamped(one, headers.Clock(UTC)) for one in (line.encode(), *stamped)}
+    return times <= {None, _BEGIN_US}
 
 
 def _variants(

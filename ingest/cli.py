@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matcher.mask import Level
     from queries.contrast import Contrast
     from queries.diagnosis import Diagnosis
+    from queries.encyclopedia import Book
     from queries.report import Report, Result
 
 
@@ -103,6 +104,14 @@ class DiagnosisFormat(StrEnum):
     markdown = "markdown"
 
 
+class PageFormat(StrEnum):
+    """Forms of a page of the encyclopedia."""
+
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+
+
 class MaskLevel(StrEnum):
     """How much is masked before it is stored."""
 
@@ -150,6 +159,41 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Form of the result.")]
+PageOption = Annotated[PageFormat, typer.Option("--format", help="Form of the page.")]
+Component = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only this component.",
+        autocompletion=lambda incomplete: _complete("component", incomplete),
+    ),
+]
+Category = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only this category.",
+        autocompletion=lambda incomplete: _complete("category", incomplete),
+    ),
+]
+Severity = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only this severity.",
+        autocompletion=lambda incomplete: _complete("severity", incomplete),
+    ),
+]
+Tag = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only with this tag.", autocompletion=lambda incomplete: _complete("tag", incomplete)
+    ),
+]
+Phase = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only of this phase of a run.",
+        autocompletion=lambda incomplete: _complete("phase", incomplete),
+    ),
+]
 Parameters = Annotated[
     list[str] | None, typer.Option("-p", "--parameter", help="KEY=VALUE of the report; repeatable.")
 ]
@@ -362,20 +406,29 @@ def sql(
 
 @failures_app.command("list")
 def failures_list(
-    component: Annotated[str | None, typer.Option(help="Only this component.")] = None,
+    component: Component = None,
+    category: Category = None,
+    severity: Severity = None,
+    tag: Tag = None,
+    phase: Phase = None,
     as_json: Json = False,
     catalogue: CatalogueDir = None,
 ) -> None:
-    """List the failures that firstfault knows."""
-    from matcher import catalogue as catalogues
-    from queries import render
+    """List the failures that firstfault knows. An option given twice takes either value."""
+    from queries import encyclopedia
 
-    chosen = [
-        failure
-        for failure in catalogues.load(*_catalogues(catalogue, None)).failures
-        if component in (None, failure.component)
-    ]
-    typer.echo(render.failures_json(chosen) if as_json else render.failures_list(chosen))
+    book = _book(catalogue)
+    chosen = encyclopedia.choose(
+        book,
+        component=component or (),
+        category=category or (),
+        severity=severity or (),
+        tag=tag or (),
+        phase=phase or (),
+    )
+    if not chosen:
+        typer.echo("no failure has all of that: leave an option out", err=True)
+    _print(encyclopedia.entries_json(book, chosen) if as_json else encyclopedia.list_text(chosen))
 
 
 @failures_app.command("show")
@@ -384,31 +437,53 @@ def failures_show(
         str,
         typer.Argument(
             metavar="ID",
-            help="A failure.",
+            help="A failure, one of its signatures, or a tag that no other has.",
             autocompletion=lambda incomplete: _complete_failures(incomplete),
         ),
     ],
+    format_: PageOption = PageFormat.text,
     as_json: Json = False,
     catalogue: CatalogueDir = None,
 ) -> None:
-    """Show a failure: how to confirm, fix and verify it, and why it happens."""
-    import difflib
+    """Show a failure: what it is, how to confirm, fix and verify it, then why it happens."""
+    from queries import encyclopedia
 
-    from matcher import catalogue as catalogues
-    from queries import render
+    book = _book(catalogue)
+    entry = encyclopedia.find(book, id_)
+    _print(encyclopedia.page(book, entry, "json" if as_json else format_.value))
 
-    known = catalogues.load(*_catalogues(catalogue, None)).by_id
-    if id_ not in known:
-        near = difflib.get_close_matches(id_, known, 1)
-        hint = f"did you mean '{near[0]}'?" if near else "see `firstfault failures list`"
-        raise UsageError(f"no failure '{id_}': {hint}")
-    typer.echo(render.failures_json([known[id_]]) if as_json else render.failure_page(known[id_]))
+
+@failures_app.command("compare")
+def failures_compare(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID",
+            help="Failures; without any, those of the component.",
+            autocompletion=lambda incomplete: _complete_failures(incomplete),
+        ),
+    ] = None,
+    component: Component = None,
+    format_: PageOption = PageFormat.text,
+    as_json: Json = False,
+    catalogue: CatalogueDir = None,
+) -> None:
+    """Put failures side by side, in the order of the phases of a run in which they show."""
+    from queries import encyclopedia
+
+    book = _book(catalogue)
+    if not ids and not component:
+        raise UsageError("nothing to compare: give ids, or --component NAME")
+    chosen = encyclopedia.choose(book, component=component) if component else []
+    chosen += [encyclopedia.find(book, word) for word in ids or ()]
+    unique = list({entry.id: entry for entry in chosen}.values())
+    _print(encyclopedia.compare(book, unique, "json" if as_json else format_.value))
 
 
 @failures_app.command("check")
 def failures_check(
     directory: Annotated[
-        Path | None, typer.Argument(help="A catalogue that is used alone.")
+        Path | None, typer.Argument(metavar="DIR", help="A catalogue that is used alone.")
     ] = None,
     catalogue: CatalogueDir = None,
 ) -> None:
@@ -416,6 +491,10 @@ def failures_check(
     from matcher import catalogue as catalogues
     from matcher import check
 
+    if directory and catalogue:
+        raise UsageError(
+            "DIR is checked alone, --catalogue with the built-in one: give one of them"
+        )
     try:
         loaded = catalogues.load(*_catalogues(catalogue, directory))
         issues = check.check(loaded)
@@ -424,8 +503,39 @@ def failures_check(
     for issue in issues:
         typer.echo(str(issue))
     if not issues:
-        typer.echo(f"{len(loaded.failures)} failures, {len(loaded.signatures)} signatures: sound")
+        counts = (len(loaded.failures), "failure"), (len(loaded.signatures), "signature")
+        told = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts)
+        typer.echo(f"{told}: sound")
     raise typer.Exit(1 if issues else 0)
+
+
+@failures_app.command("site")
+def failures_site(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Directory of the site.")],
+    db: Annotated[
+        Path | None,
+        typer.Option("--db", envvar="FIRSTFAULT_DB", help="Say how often it has seen each."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a directory that holds other files.")
+    ] = False,
+    catalogue: CatalogueDir = None,
+) -> None:
+    """Write the encyclopedia as pages that need no server: index, search, a page a failure."""
+    import dataclasses
+
+    from ingest import schema as tables
+    from queries import encyclopedia, site
+    from queries import report as reports
+
+    book = _book(catalogue)
+    if db:
+        with reports.connect(db, tables.ddl(), tables.VERSION) as connection:
+            book = dataclasses.replace(book, seen=encyclopedia.seen(connection))
+        if not db.exists():
+            typer.echo(f"{db}: no such database, so nothing was seen: check --db", err=True)
+    written = site.write(output, site.pages(book), force=force)
+    typer.echo(f"{output / site.INDEX}: {written.pages} pages, {written.removed} old ones removed")
 
 
 @app.command()
@@ -618,6 +728,19 @@ def _tell_diagnosis(
         typer.echo(told, nl=False)
 
 
+def _book(extra: Path | None) -> Book:
+    """The built-in catalogue and one of the user's, to be read."""
+    from matcher import catalogue as catalogues
+    from queries.encyclopedia import Book
+
+    loaded = catalogues.load(*_catalogues(extra, None))
+    return Book(loaded.by_id, loaded.precedence, catalogues.LIFECYCLE)
+
+
+def _print(text: str) -> None:
+    typer.echo(text, nl=False)
+
+
 @contextmanager
 def _store(path: Path) -> Iterator[Store]:
     from ingest.store import Store
@@ -736,6 +859,12 @@ def _complete_failures(incomplete: str) -> list[tuple[str, str]]:
         for failure in catalogues.load().failures
         if failure.id.startswith(incomplete)
     ]
+
+
+def _complete(name: str, incomplete: str) -> list[str]:
+    from queries import encyclopedia
+
+    return [word for word in encyclopedia.values(_book(None), name) if word.startswith(incomplete)]
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
 """Declare the tables once, as Arrow schemas with a description on each column.
 
 DDL, the data dictionary of `firstfault schema` and the batches that workers send all derive from
-these declarations. A change that an old reader would misread raises `VERSION`.
+these declarations. A change that an old reader would misread raises `VERSION`; a new column is
+none: databases that lack it get it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -187,6 +188,7 @@ SIGNATURES = _table(
         "role": (pa.string(), "cause, collateral, confirmation, context, progress, teardown"),
         "why": (pa.string(), "why the line says so"),
         "pattern": (pa.string(), "the pattern"),
+        "fallback": (pa.bool_(), "a last resort: counts only where nothing else hit the line"),
         "pair_begin": (pa.string(), "signature that begins what this one completes"),
         "points_to": (pa.string(), "capture that names another rank or host"),
         "dedupe_s": (pa.float64(), "repeats closer than this are one, seconds"),
@@ -342,6 +344,16 @@ def ddl() -> str:
             f'CREATE TABLE IF NOT EXISTS "{table.name}" (\n' + ",\n".join(columns) + "\n);"
         )
     return "\n".join(statements)
+
+
+def additions(have: Mapping[str, Set[str]]) -> str:
+    """The statements that add the columns which a database lacks; `have` is those of each table."""
+    return "\n".join(
+        f'ALTER TABLE "{table.name}" ADD COLUMN "{field.name}" {_SQL_TYPES[field.type]};'
+        for table in TABLES
+        for field in table.schema
+        if field.name not in have[table.name]
+    )
 
 
 def dictionary() -> list[dict[str, str]]:

@@ -119,7 +119,15 @@ class Store:
         stale = not self._has_views(views)
         con.execute("BEGIN")
         con.execute(schema.ddl())
-        if stale:
+        columns = "SELECT name FROM pragma_table_info(?)"
+        added = schema.additions(
+            {
+                table.name: {name for (name,) in con.execute(columns, [table.name]).fetchall()}
+                for table in schema.TABLES
+            }
+        )
+        con.execute(added)
+        if stale or added:
             con.execute(views)
         con.execute("COMMIT")
 

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,10 @@ CATEGORIES = (
     *("hardware", "collective", "storage", "checkpoint", "config", "network", "memory"),
     *("scheduler", "process", "launcher", "straggler", "data", "numerics", "tracking"),
     "progress",
+)
+LIFECYCLE = (  # of a run, in their order
+    *("launch", "initialise", "checkpoint-load", "data-loading", "forward-backward", "step"),
+    *("offload", "checkpoint-save", "serve", "teardown", "any"),
 )
 STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
 BASES = ("source", "log", "inference")
@@ -156,6 +161,7 @@ class Failure:
     fix: tuple[str, ...]
     signatures: tuple[Signature, ...]
     tags: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
     affected: tuple[str, ...] = ()
     verify: str = ""
     prevention: str = ""
@@ -343,6 +349,7 @@ _FAILURE_KEYS: dict[str, tuple[str, bool]] = {
     "category": ("string", True),
     "severity": ("string", True),
     "tags": ("strings", False),
+    "phases": ("strings", False),
     "mechanism": ("string", True),
     "affected": ("strings", False),
     "confirm": ("checks", True),
@@ -515,9 +522,11 @@ def _read_failures(file: _File, issues: list[Issue]) -> Iterator[Failure]:
             for child in entry.get(key, []) if len(issues) == before else ():
                 if isinstance(child, dict):
                     _check_keys(child, keys, file.name, f"{name}: {key}", issues)
+        _check_words(entry, "phases", LIFECYCLE, file.name, str(name), issues)
         for child in entry.get("signature", []) if len(issues) == before else ():
             label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
             _check_keys(child, _SIGNATURE_KEYS, file.name, str(label), issues)
+            _check_words(child, "stream", STREAMS, file.name, str(label), issues)
             _check_tables(child, file.name, str(label), issues)
         if len(issues) == before:
             yield _failure(entry, file.name)
@@ -556,17 +565,26 @@ def _check_keys(
         elif required and value == []:
             issues.append(Issue(source, name, f"'{key}' is empty", "give at least one"))
         if key in _CLOSED and isinstance(value, str) and value not in _CLOSED[key]:
-            issues.append(
-                Issue(source, name, f"{key} {value!r} is unknown", f"one of {list(_CLOSED[key])}")
-            )
+            help_ = _one_of(value, _CLOSED[key])
+            issues.append(Issue(source, name, f"{key} {value!r} is unknown", help_))
+
+
+def _check_words(
+    entry: Mapping[str, Any],
+    key: str,
+    closed: Sequence[str],
+    source: str,
+    name: str,
+    issues: list[Issue],
+) -> None:
+    """The words of a list must be of a closed list; its type is checked elsewhere."""
+    words = entry.get(key, ())
+    for word in words if isinstance(words, list) else ():
+        if isinstance(word, str) and word not in closed:
+            issues.append(Issue(source, name, f"{key} {word!r} is unknown", _one_of(word, closed)))
 
 
 def _check_tables(entry: Mapping[str, Any], source: str, name: str, issues: list[Issue]) -> None:
-    for stream in entry.get("stream", ()):
-        if stream not in STREAMS:
-            issues.append(
-                Issue(source, name, f"stream {stream!r} is unknown", f"one of {list(STREAMS)}")
-            )
     for key, shape, example in (
         ("lag", Lag, 'lag = { capture = "ran_ms", unit = "ms" }'),
         ("pair", Pair, 'pair = { begin = "signature-id", key = "step" }'),
@@ -629,6 +647,8 @@ def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
     for row in _rows(file, "edge", issues):
         try:
             low, high = row["lag_s"]
+            if not all(map(_TYPES["number"][0], (low, high))):
+                raise TypeError
             edge = Edge(row["cause"], row["effect"], row["scope"], low, high, row["basis"])
         except (KeyError, TypeError, ValueError):
             issues.append(
@@ -642,9 +662,8 @@ def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
             continue
         for value, closed in ((edge.scope, SCOPES), (edge.basis, BASES)):
             if value not in closed:
-                issues.append(
-                    Issue(file.name, edge.cause, f"{value!r} is unknown", f"one of {list(closed)}")
-                )
+                help_ = _one_of(value, closed)
+                issues.append(Issue(file.name, edge.cause, f"{value!r} is unknown", help_))
         yield edge
 
 
@@ -826,11 +845,23 @@ def _near(word: str, known: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(word, list(known), 1)
 
 
+def _one_of(word: object, closed: Sequence[str]) -> str:
+    near = _near(str(word), closed)
+    return f"did you mean '{near[0]}'?" if near else f"one of {', '.join(closed)}"
+
+
 def _dangling(source: str, name: str, key: str, other: str, known: Iterable[str]) -> Issue:
     near = _near(other, known)
-    return Issue(
-        source,
-        name,
-        f"{key} names '{other}', which does not exist",
-        f"did you mean '{near[0]}'?" if near else "name an existing id or drop it",
+    help_ = f"did you mean '{near[0]}'?" if near else "name an existing id or drop it"
+    if other in _built_in_ids():
+        help_ = "it is built in: check both together, `firstfault failures check --catalogue DIR`"
+    return Issue(source, name, f"{key} names '{other}', which does not exist", help_)
+
+
+@cache
+def _built_in_ids() -> frozenset[str]:
+    """Ids of the built-in failures and signatures, to tell a catalogue left out from a slip."""
+    failures = [one for file in _files(BUILT_IN, [])[0] for one in _read_failures(file, [])]
+    return frozenset(
+        id_ for one in failures for id_ in (one.id, *(each.id for each in one.signatures))
     )

@@ -1,7 +1,8 @@
 """Check a catalogue against its own examples, with the whole set compiled.
 
 What `failures check` runs: every pattern is sound alone, every example line hits exactly what its
-signature declares, no near miss does, and Hyperscan and `re` agree on all of them.
+signature declares, no near miss does, Hyperscan and `re` agree on all of them, and what entries and
+edges say of each other holds from both sides.
 """
 
 from __future__ import annotations
@@ -28,18 +29,58 @@ _NOT_LITERAL = re.compile(
 
 
 def check(catalogue: Catalogue, cache: Path | None = None) -> list[Issue]:
-    """Everything that is wrong with patterns and examples; empty for a sound catalogue."""
-    issues = [issue for signature in catalogue.signatures for issue in _pattern(signature)]
-    if issues:
-        return issues
+    """Everything that is wrong with a catalogue that `load` took; empty for a sound one."""
+    issues = [*_related(catalogue), *_precedence(catalogue)]
+    unsound = [issue for signature in catalogue.signatures for issue in _pattern(signature)]
+    if unsound:
+        return issues + unsound
     try:
         engine = Engine(catalogue, cache)
     except CatalogueError as error:
-        return list(error.issues)
+        return [*issues, *error.issues]
     oracle = Oracle(catalogue)
     for signature in catalogue.signatures:
         issues += _examples(signature, catalogue, engine, oracle)
     return issues
+
+
+def _related(catalogue: Catalogue) -> Iterator[Issue]:
+    """Lists of related entries that the other side does not return."""
+    known = catalogue.by_id
+    for failure in catalogue.failures:
+        for name in failure.related:
+            if name == failure.id:
+                yield Issue(failure.source, name, "related names the entry itself", "drop it")
+            elif (other := known.get(name)) and failure.id not in other.related:
+                yield Issue(
+                    other.source,
+                    other.id,
+                    f"related lacks '{failure.id}', whose own list names '{other.id}'",
+                    f"add '{failure.id}' here, or drop '{other.id}' in {failure.source}",
+                )
+
+
+def _precedence(catalogue: Catalogue) -> Iterator[Issue]:
+    """Edges that say nothing, or the same pair's story twice."""
+    seen: set[tuple[str, str]] = set()
+    for edge in catalogue.precedence:
+
+        def issue(message: str, help_: str, name: str = edge.cause) -> Issue:
+            return Issue("precedence.toml", name, message, help_)
+
+        if edge.cause == edge.effect:
+            yield issue("an edge leads to its own cause", "drop it")
+        if (edge.cause, edge.effect) in seen:
+            yield issue(
+                f"two edges lead to '{edge.effect}'",
+                "keep one, with the wider scope and window: reports show a pair once",
+            )
+        if edge.lag_lo_s > edge.lag_hi_s:
+            yield issue(
+                f"the window to '{edge.effect}' ends before it begins",
+                f"write lag_s = [{edge.lag_hi_s}, {edge.lag_lo_s}]",
+            )
+        seen.add((edge.cause, edge.effect))
 
 
 def _pattern(signature: Signature) -> Iterator[Issue]:

@@ -111,6 +111,32 @@ WITH runs AS MATERIALIZED (
       WHEN 'start' THEN NOT p.stepped WHEN 'step' THEN p.stepped ELSE true END
     AND (NOT p.quiet OR h.ranks < greatest(a.world_size, a.ranks_seen, h.at_least))
   QUALIFY row_number() OVER (PARTITION BY p.attempt_id ORDER BY p.reading) = 1
+), told AS (
+  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
+), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
+  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
+    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
+    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
+    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
+      AS died_at,
+    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
+    bool_or(n.signature = 'torchelastic-first-failure') AS first
+  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
+  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
+    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
+      OR (n.signature = 'torchelastic-first-failure'
+        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
+  GROUP BY ALL
+), homes AS MATERIALIZED (  -- where the logs show a rank to run
+  SELECT attempt_id, rank, min(host) AS host
+  FROM (
+    SELECT attempt_id, rank, host FROM placed
+    UNION ALL
+    SELECT attempt_id, rank, host FROM process_ranks
+    UNION ALL
+    SELECT attempt_id, rank, host FROM reaped)
+  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
+  GROUP BY attempt_id, rank HAVING min(host) = max(host)
 ), judged AS (
   SELECT event_id, recovered, stopped, generic AND done AS late
   FROM marked WHERE trouble
@@ -125,11 +151,12 @@ WITH runs AS MATERIALIZED (
     SELECT incident_id, event_id FROM incident_events() WHERE grain = 'incident' AND NOT warning
   ) AS i JOIN placed AS p USING (event_id)
 ), happened AS MATERIALIZED (
-  SELECT m.*,
+  SELECT m.* REPLACE (coalesce(m.host, o.host) AS host),
     NOT is_scheduling(m.failure) AND NOT coalesce(j.stopped, false) AND NOT coalesce(j.late, false)
       AS possible,
     possible AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
   FROM members AS m LEFT JOIN judged AS j USING (event_id)
+  LEFT JOIN homes AS o ON o.attempt_id = m.attempt_id AND o.rank = m.rank
 ), explained AS (  -- the deaths that a confirmation may explain
   SELECT unit, c.event_id, min(d.t0) AS t0,
     min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
@@ -168,7 +195,7 @@ WITH runs AS MATERIALIZED (
     GROUP BY unit
   ) AS h USING (unit)
   JOIN precedence AS p ON p.cause = k.failure AND p.effect = h.failure
-    AND seconds_between(k.t0, h.t0) BETWEEN -skew_s AND greatest(p.lag_hi_s, 3600)
+    AND seconds_between(k.t0, h.t0) BETWEEN -skew_s AND p.lag_hi_s
   WHERE grain <> 'incident' AND k.unit NOT IN (SELECT unit FROM own)
   QUALIFY row_number() OVER (PARTITION BY k.unit ORDER BY k.t0 DESC, k.line_no) = 1
 ), readable AS (
@@ -283,22 +310,6 @@ WITH runs AS MATERIALIZED (
     CASE WHEN count(DISTINCT h.host) = 1 THEN min(h.host) END AS file_host
   FROM winner AS w JOIN placed AS h ON h.file_id = w.file_id
   GROUP BY w.unit
-), told AS (
-  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
-), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
-  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
-    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
-    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
-    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
-      AS died_at,
-    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
-    bool_or(n.signature = 'torchelastic-first-failure') AS first
-  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
-  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
-    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
-      OR (n.signature = 'torchelastic-first-failure'
-        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
-  GROUP BY ALL
 ), deaths AS (  -- its rows, and where there is one host the agent's lines, whose rank is a local one
   SELECT attempt_id, rank, exit_code, first, {'a': died_at, 'b': t0, 'c': line_no} AS seen
   FROM reaped
@@ -353,7 +364,7 @@ WITH runs AS MATERIALIZED (
         i.rank, e.rank, b.file_rank, o.rank,
         CASE WHEN w.from_host OR w.role = 'confirmation'
             THEN coalesce(r.host_rank, d.killed) ELSE d.raised END,
-        CASE WHEN w.of_main AND list_contains(q.ranks, 0) THEN 0 END,
+        CASE WHEN w.of_main THEN 0 END,
         CASE WHEN w.basis = 'reading' THEN d.killed END,
         CASE WHEN l.attempt_id IS NOT NULL THEN 0 END) END::INTEGER AS who,
     CASE WHEN w.witness AND w.pointed_rank IS NULL THEN list_filter([who], lambda x: x IS NOT NULL)
@@ -376,16 +387,6 @@ WITH runs AS MATERIALIZED (
   LEFT JOIN process_ranks AS i ON i.attempt_id = w.attempt_id AND i.pid = w.pid
     AND i.host IS NOT DISTINCT FROM w.host
   LEFT JOIN owners AS o ON o.unit = w.unit
-), homes AS (  -- where the logs show a rank to run
-  SELECT attempt_id, rank, min(host) AS host
-  FROM (
-    SELECT attempt_id, rank, host FROM placed
-    UNION ALL
-    SELECT attempt_id, rank, host FROM process_ranks
-    UNION ALL
-    SELECT attempt_id, rank, host FROM reaped)
-  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
-  GROUP BY attempt_id, rank HAVING min(host) = max(host)
 ), verdicts AS (
   SELECT n.unit, n.attempt_id, coalesce(g.it.event_id, n.event_id) AS event_id, n.file_id, n.path,
     coalesce(g.it.line_no, n.said_at) AS said_at, n.failure,

@@ -1,4 +1,4 @@
-"""Show results and catalogue entries: terminal tables, JSON, CSV, Parquet, Markdown, HTML.
+"""Show results: terminal tables, JSON, CSV, Parquet, Markdown, HTML.
 
 Log text is data, and hostile: control and direction characters are shown as escapes wherever a
 person reads, HTML and Markdown are escaped, nothing is loaded from elsewhere. JSON, CSV and
@@ -310,36 +310,36 @@ def _parquet(result: Result) -> bytes:
 
 def _markdown(result: Result) -> str:
     report = result.report
-    lines = [f"## {markdown_text(report.title)}", ""]
+    lines = [f"## {in_markdown(report.title)}", ""]
     if report.description:
         lines += [report.description, ""]
     if taken := _arguments(result):
-        lines += [", ".join(f"`{name}={markdown_text(value)}`" for name, value in taken), ""]
+        lines += [", ".join(f"`{name}={in_markdown(value)}`" for name, value in taken), ""]
     columns = _columns(result)
     if result.table.num_rows:
-        lines.append("| " + " | ".join(markdown_text(name) for name in columns) + " |")
+        lines.append("| " + " | ".join(in_markdown(name) for name in columns) + " |")
         lines.append(
             "|" + "|".join(" ---: " if _is_number(v) else " --- " for v in columns.values()) + "|"
         )
         for row in zip(*columns.values(), strict=True):
             cells = (
-                markdown_text(_cell(value, name)) for name, value in zip(columns, row, strict=True)
+                in_markdown(_cell(value, name)) for name, value in zip(columns, row, strict=True)
             )
             lines.append("| " + " | ".join(cells) + " |")
     else:
         lines.append("No rows.")
-    lines += [f"\n{markdown_text(note)}" for note in result.notes]
+    lines += [f"\n{in_markdown(note)}" for note in result.notes]
     return "\n".join(lines) + "\n"
 
 
-def markdown_text(text: str) -> str:
-    """Text that Markdown and HTML show as it is, on one line."""
+def in_markdown(text: str) -> str:
+    """Text of a log for a cell or paragraph of Markdown."""
     return re.sub(r"([\\`*\[\]|~])", r"\\\1", html.escape(shown(text), quote=False))
 
 
 # -- terminal ----------------------------------------------------------------------------------
 
-_SGR = {"critical": "1;31", "high": "31", "medium": "33", "low": "36", "good": "32", "calm": "2"}
+SGR = {"critical": "1;31", "high": "31", "medium": "33", "low": "36", "good": "32", "calm": "2"}
 _PAINT = re.compile("\x1b\\[[0-9;]*m")
 _PIECES = re.compile(r"[^\s/_,-]*[\s/_,-]+|[^\s/_,-]+")  # a line may end behind each
 _LISTED = 4  # items of a list that a table shows
@@ -364,16 +364,16 @@ def _table(results: Sequence[Result], width: int | None, color: bool | None) -> 
 def _lines(result: Result, width: int) -> Iterator[str]:
     report, rows = result.report, result.table.num_rows
     if report.description:  # a statement of the user's has none, and needs no title
-        yield _paint(shown(report.title), "1")
+        yield painted(shown(report.title), "1")
         taken = ", ".join(f"{name} {value}" for name, value in _arguments(result))
-        yield from (_paint(line, "2") for line in _wrap(taken, width) if line)
+        yield from (painted(line, "2") for line in wrapped(taken, width) if line)
     sheet = _sheet(result)
     texts = {name: [_short(value, name) for value in values] for name, values in sheet.items()}
     brief = [name for name in texts if name in report.brief] or list(texts)
     record = {name: texts[name] for name in (*brief, *_RECORD) if name in texts}
     chosen: Collection[str] = texts
     if not rows:
-        yield _paint("no rows", "2")
+        yield painted("no rows", "2")
     elif rows <= _FEW and sum(_natural(record).values()) + 2 * len(record) - 2 > width:
         chosen = record
         yield from _records(record, width)
@@ -385,10 +385,10 @@ def _lines(result: Result, width: int) -> Iterator[str]:
         chosen = widths.keys() | {place} - {""}
         yield from _grid(texts, widths, numeric, "" if place in widths else place, width)
     for note in result.notes:
-        yield from _wrap(shown(note), width)
+        yield from wrapped(shown(note), width)
     if rest := len(texts) - len(chosen):
         told = f"{rest} more column{'s' * (rest > 1)}: --format json"
-        yield from (_paint(line, "2") for line in _wrap(told, width))
+        yield from (painted(line, "2") for line in wrapped(told, width))
 
 
 def _grid(
@@ -400,17 +400,17 @@ def _grid(
 ) -> Iterator[str]:
     """A line a row; the column `below` has a line of its own under each."""
     right = [name in numeric for name in widths]
-    head = [_wrap(name, cells) for name, cells in widths.items()]
+    head = [wrapped(name, cells) for name, cells in widths.items()]
     tall = max(map(len, head))
-    yield from _aligned([[""] * (tall - len(name)) + name for name in head], widths, right)
+    yield from side_by_side([[""] * (tall - len(name)) + name for name in head], widths, right)
     yield "─" * (sum(widths.values()) + 2 * len(widths) - 2)
     for row in range(len(next(iter(texts.values())))):
         values = {name: texts[name][row] for name in widths}
-        cells = [_wrap(text, widths[name]) for name, text in values.items()]
-        yield from _aligned(cells, widths, right, [_style(*item) for item in values.items()])
+        cells = [wrapped(text, widths[name]) for name, text in values.items()]
+        yield from side_by_side(cells, widths, right, [_style(*item) for item in values.items()])
         if below:
-            for line in _wrap(texts[below][row], width - 2):
-                yield "  " + _paint(line, "2")
+            for line in wrapped(texts[below][row], width - 2):
+                yield "  " + painted(line, "2")
 
 
 def _records(texts: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
@@ -426,12 +426,12 @@ def _records(texts: Mapping[str, Sequence[str]], width: int) -> Iterator[str]:
         widths = dict(enumerate([name_width, *(wide if beside else [room])]))
         right = [False] + [beside] * len(group)
         for name, values in zip(texts, zip(*group, strict=True), strict=True):
-            cells = [_wrap(name, name_width), *(_wrap(text, room) for text in values)]
+            cells = [wrapped(name, name_width), *(wrapped(text, room) for text in values)]
             styles = ["2", *(_style(name, text) for text in values)]
-            yield from _aligned(cells, widths, right, styles)
+            yield from side_by_side(cells, widths, right, styles)
 
 
-def _aligned(
+def side_by_side(
     cells: Sequence[Sequence[str]],
     widths: Mapping[Any, int],
     right: Sequence[bool],
@@ -442,16 +442,17 @@ def _aligned(
         parts = []
         for text, width, ends, style in zip_longest(line, widths.values(), right, styles):
             gap = " " * (width - _cells(text))
-            parts.append(gap + _paint(text, style) if ends else _paint(text, style) + gap)
+            parts.append(gap + painted(text, style) if ends else painted(text, style) + gap)
         yield "  ".join(parts)
 
 
-def _paint(text: str, sgr: str | None) -> str:
+def painted(text: str, sgr: str | None) -> str:
+    """The text in a style of SGR, for a terminal."""
     return f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text
 
 
 def _style(column: str, text: str) -> str:
-    return _SGR.get(_KINDS.get(column, {}).get(text, ""), "")
+    return SGR.get(_KINDS.get(column, {}).get(text, ""), "")
 
 
 def _short(value: object, column: str) -> str:
@@ -478,7 +479,7 @@ def _cells(text: str) -> int:
     return cell_len(text)
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Lines of at most `width` cells that end behind blanks or what joins the parts of an id."""
     if _cells(text) <= width:
         return [text]
@@ -541,14 +542,16 @@ def _fit(
 
 # -- HTML --------------------------------------------------------------------------------------
 
-_CSS = """
+PALETTE = """
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1c2330;--soft:#5b6577;--line:#e1e5ec;
---head:#f0f2f6;--accent:#2f6fdb;--bar:#8fb1ee;--critical:#b3142b;--high:#c2410c;--medium:#8a6100;
+--head:#f0f2f6;--accent:#2a63c6;--bar:#8fb1ee;--critical:#b3142b;--high:#c2410c;--medium:#8a6100;
 --low:#2b6cb0;--good:#1a7f4b;--calm:#5b6577}
 @media screen and (prefers-color-scheme:dark){:root{
 --bg:#12151b;--card:#1a1f28;--ink:#e4e8ef;--soft:#9aa5b8;
 --line:#2c3442;--head:#222835;--accent:#7aa7ff;--bar:#3f66a8;--critical:#ff7a8a;--high:#ff9a63;
 --medium:#e9bd54;--low:#80b6f5;--good:#64cf98;--calm:#9aa5b8}}
+"""
+_CSS = """
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1560px;padding:28px 20px;background:var(--bg);color:var(--ink);
 font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
@@ -630,15 +633,18 @@ def _page(results: Sequence[Result]) -> str:
     """One self-contained page; it asks nothing of the network and runs no script."""
     title = results[0].report.title if len(results) == 1 else "Fleet report"
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    links = "".join(f'<a href="#{_h(r.report.name)}">{_h(r.report.title)}</a> ' for r in results)
+    links = "".join(
+        f'<a href="#{in_html(r.report.name)}">{in_html(r.report.title)}</a> ' for r in results
+    )
     nav = f'<nav aria-label="Reports">{links}</nav>' if len(results) > 1 else ""
     sections = "\n".join(_section(result) for result in results)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_h(title)} · firstfault</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
-        f'<header><h1>{_h(title)}</h1><p class="soft">firstfault, {made}. All times are UTC. '
+        f"<title>{in_html(title)} · firstfault</title>\n<style>{PALETTE}{_CSS}</style>\n"
+        "</head>\n<body>\n"
+        f'<header><h1>{in_html(title)}</h1><p class="soft">firstfault, {made}. All times are UTC. '
         f"{NULL} is what the logs do not say.</p>{_summary(results)}{nav}</header>\n"
         f"<main>\n{sections}\n</main>\n"
         "<footer>Hover over a column's name for what it means.</footer>\n</body>\n</html>\n"
@@ -660,15 +666,17 @@ def _summary(results: Sequence[Result]) -> str:
 
 def _section(result: Result) -> str:
     report = result.report
-    parts = [f"<h2>{_h(report.title)}</h2>"]
+    parts = [f"<h2>{in_html(report.title)}</h2>"]
     if report.description:
-        parts.append(f'<p class="soft">{_h(report.description)}</p>')
+        parts.append(f'<p class="soft">{in_html(report.description)}</p>')
     if taken := _arguments(result):
-        chips = "".join(f"<li><b>{_h(name)}</b> {_h(value)}</li>" for name, value in taken)
+        chips = "".join(
+            f"<li><b>{in_html(name)}</b> {in_html(value)}</li>" for name, value in taken
+        )
         parts.append(f'<ul class="taken">{chips}</ul>')
-    parts += [f'<p class="note">{_h(note)}</p>' for note in result.notes]
+    parts += [f'<p class="note">{in_html(note)}</p>' for note in result.notes]
     parts.append(_html_table(result) if result.table.num_rows else '<p class="soft">No rows.</p>')
-    return f'<section id="{_h(report.name)}">\n' + "\n".join(parts) + "\n</section>"
+    return f'<section id="{in_html(report.name)}">\n' + "\n".join(parts) + "\n</section>"
 
 
 def _html_table(result: Result) -> str:
@@ -677,7 +685,7 @@ def _html_table(result: Result) -> str:
     head, bodies = _html_rows(result._replace(table=result.table.slice(0, HTML_ROWS)))
     first = _AHEAD if len(bodies) > _OPEN else len(bodies)
     ahead, rest = (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_h(report.title)}">'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{in_html(report.title)}">'
         f"<table><thead>{head}</thead>\n" + "\n".join(some) + "\n</table></div>"
         for some in (bodies[:first], bodies[first:])
     )
@@ -706,8 +714,8 @@ def _html_rows(result: Result) -> tuple[str, list[str]]:
             "x" * (name not in (report.brief or sheet)),
         )
         mark = f' class="{" ".join(filter(None, marks))}"' if any(marks) else ""
-        meaning = f' title="{_h(report.columns[name])}"' if name in report.columns else ""
-        head += f'<th scope="col"{mark}{meaning}>{_h(name).replace("_", "_<wbr>")}</th>'
+        meaning = f' title="{in_html(report.columns[name])}"' if name in report.columns else ""
+        head += f'<th scope="col"{mark}{meaning}>{in_html(name).replace("_", "_<wbr>")}</th>'
         charted = numeric and report.chart and name == report.chart.y
         bars = _bars(values) if charted else [""] * len(values)
         cells.append(
@@ -733,7 +741,7 @@ def _html_cell(value: object, column: str, room: int) -> str:
         return f'<span class="null">{NULL}</span>'
     if column in _KINDS and len(str(value)) <= room:
         kind = _KINDS[column].get(str(value), "calm")
-        return f'<span class="badge {kind}">{_h(_cell(value))}</span>'
+        return f'<span class="badge {kind}">{in_html(_cell(value))}</span>'
     if isinstance(value, list) and column in _MONOSPACE:
         text = "\n".join(map(_item, value))
     else:
@@ -757,11 +765,12 @@ def _bars(values: Sequence[Any]) -> list[str]:
     ]
 
 
-def _h(text: str) -> str:
+def in_html(text: str) -> str:
+    """Text of a log for an element or attribute of HTML."""
     return html.escape(shown(text))
 
 
-# -- events and catalogue entries --------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------
 
 
 def event_json(event: Mapping[str, Any]) -> str:
@@ -786,52 +795,3 @@ def event_line(event: Mapping[str, Any]) -> str:
         shown(event.get("message") or ""),
     ]
     return "  ".join(part for part in parts if part)
-
-
-def failures_json(failures: Sequence[Any]) -> str:
-    """Catalogue entries as a JSON list, signatures included."""
-    from dataclasses import asdict
-
-    return _dumps([_plain(_drop(asdict(failure))) for failure in failures]).rstrip()
-
-
-def _drop(entry: dict[str, Any]) -> dict[str, Any]:
-    """Without where it was read from and what is not set."""
-    entry.pop("source", None)
-    entry["signatures"] = [
-        {key: value for key, value in signature.items() if key != "source" and value}
-        for signature in entry["signatures"]
-    ]
-    return entry
-
-
-def failures_list(failures: Sequence[Any]) -> str:
-    """Catalogue entries a line each: id, severity, title."""
-    wide = max((len(failure.id) for failure in failures), default=0)
-    return "\n".join(
-        f"{failure.id:<{wide}}  {failure.severity:<8}  {failure.title}" for failure in failures
-    )
-
-
-def failure_page(failure: Any) -> str:
-    """A catalogue entry to read: why it happens, how to confirm, fix, verify and prevent it."""
-    lines = [
-        failure.title,
-        f"{failure.id} · {failure.component} · {failure.category} · {failure.severity}",
-        "",
-        failure.mechanism,
-    ]
-    for name, items in (
-        ("confirm", failure.confirm),
-        ("fix", failure.fix),
-        ("verify", [failure.verify]),
-        ("prevention", [failure.prevention]),
-        ("affected", failure.affected),
-        ("signatures", [f"{s.id} ({s.role}): {s.why}" for s in failure.signatures]),
-        ("related", [", ".join(failure.related)]),
-        ("references", failure.references),
-    ):
-        present = [item for item in items if item]
-        if present:
-            lines += ["", name, *(f"  - {item}" for item in present)]
-    return "\n".join(lines)

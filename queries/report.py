@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FOLDER = Path(__file__).parent / "reports"
-_VIEWS = tuple(Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql"))
+_VIEWS = tuple(
+    Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql", "unclassified.sql")
+)
 
 
 class ReportError(Exception):
@@ -358,13 +360,13 @@ def connect(
 
 
 def prepare(con: duckdb.DuckDBPyConnection) -> None:
-    """Give an open connection this version's views, for itself only, and the statistics.
+    """Give an open connection this version's views, for itself only, and the functions of reports.
 
     Safe to call again.
     """
     import duckdb
 
-    from queries import stats
+    from queries import stats, templates
 
     con.execute("SET TimeZone = 'UTC'")
     con.execute("SET python_enable_replacements = false")  # a table name is never our variable
@@ -376,18 +378,38 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
     if not found or f"'{found[0][0]}'" not in text:
         con.execute(text.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
     stats.register(con)
+    templates.register(con)
+
+
+# A column of a CREATE TABLE, one a line.
+_COLUMN = re.compile(r'^ *"(\w+)" (.+?)(?: USING COMPRESSION \w+)?,?$', re.MULTILINE)
 
 
 def _complete(con: duckdb.DuckDBPyConnection, ddl: str) -> None:
-    """Create the tables that are missing, empty and for this connection only."""
+    """Give this connection the tables that are missing, empty, and missing columns as NULL."""
     import duckdb
 
     have = {row[0] for row in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     for statement in duckdb.extract_statements(ddl):
         text = statement.query.strip()
-        name = re.match(r'CREATE TABLE IF NOT EXISTS "?(\w+)', text)
-        if name and name.group(1) not in have:
+        found = re.match(r'CREATE TABLE IF NOT EXISTS "?(\w+)', text)
+        if not found:
+            continue
+        name = found.group(1)
+        if name not in have:
             con.execute(text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+            continue
+        rows = con.execute("SELECT name FROM pragma_table_info(?)", [name]).fetchall()
+        columns = {row[0] for row in rows}
+        lacking = [
+            (column, kind) for column, kind in _COLUMN.findall(text) if column not in columns
+        ]
+        if lacking:
+            added = ", ".join(f'NULL::{kind} AS "{column}"' for column, kind in lacking)
+            [(home,)] = con.execute("SELECT current_database()").fetchall()
+            con.execute(
+                f'CREATE TEMP VIEW "{name}" AS SELECT *, {added} FROM "{home}".main."{name}"'  # noqa: S608
+            )
 
 
 def _check_version(con: duckdb.DuckDBPyConnection, path: Path, version: int | None) -> None:

@@ -388,7 +388,7 @@ def _section(title: str, items: Iterable[str]) -> list[str]:
 
 def _md(words: str) -> str:
     """Words that are no markup, no mention and no reference of an issue tracker."""
-    return re.sub(r"([_#!@])", r"\\\1", render.markdown_text(words)).replace("\\@", "@\u200b")
+    return re.sub(r"([_#!@])", r"\\\1", render.in_markdown(words)).replace("\\@", "@\u200b")
 
 
 def _code(words: str) -> str:

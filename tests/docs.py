@@ -248,6 +248,7 @@ def _closed_lists() -> str:
             ("`role`", ", ".join(catalogue.ROLES)),
             ("`severity`", ", ".join(catalogue.SEVERITIES)),
             ("`category`", ", ".join(catalogue.CATEGORIES)),
+            ("`phases`", ", ".join(catalogue.LIFECYCLE)),
             ("`stream`", ", ".join(catalogue.STREAMS)),
             ("`scope` of an edge", ", ".join(catalogue.SCOPES)),
             ("`basis` of an edge", ", ".join(catalogue.BASES)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from matcher.catalogue import CATEGORIES, CatalogueError, Lag, Sign, load
 from matcher.check import check
 from matcher.engine import Engine, Oracle, cache_directory
+from tests.support import shared
 
 ENTRY = """
 [[failure]]
@@ -79,6 +81,11 @@ def test_sound_catalogue_has_no_problems(tmp_path: Path) -> None:
             "no_match",
             'stream = ["net"]\n  no_match',
             "0.toml: disk-gone-line: stream 'net' is unknown",
+        ),
+        (
+            "fix =",
+            'phases = ["step", "save"]\nfix =',
+            "0.toml: disk-gone: phases 'save' is unknown",
         ),
         (
             "fix =",
@@ -164,6 +171,60 @@ def test_problem_of_a_control_is_named(tmp_path: Path) -> None:
 
 def test_every_category_of_trouble_has_a_control() -> None:
     assert {one.category for one in load().controls} == set(CATEGORIES) - {"progress"}
+
+
+SECOND = ENTRY.replace("disk", "host").replace("fix =", 'related = ["disk-gone"]\nfix =')
+
+
+def test_relation_must_be_returned(tmp_path: Path) -> None:
+    assert problems(tmp_path, ENTRY, SECOND) == [
+        "0.toml: disk-gone: related lacks 'host-gone', whose own list names 'disk-gone'"
+    ]
+    returned = ENTRY.replace("fix =", 'related = ["host-gone"]\nfix =')
+    assert problems(tmp_path, returned, SECOND) == []
+
+
+def test_entry_is_not_related_to_itself(tmp_path: Path) -> None:
+    assert problems(tmp_path, ENTRY.replace("fix =", 'related = ["disk-gone"]\nfix =')) == [
+        "0.toml: disk-gone: related names the entry itself"
+    ]
+
+
+def edges(*pairs: tuple[str, str], lag_s: str = "[0, 60]") -> str:
+    return "".join(
+        f'[[edge]]\ncause = "{cause}"\neffect = "{effect}"\nscope = "same-run"\n'
+        f'lag_s = {lag_s}\nbasis = "log"\n'
+        for cause, effect in pairs
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (edges(("disk-gone", "disk-gone")), "disk-gone: an edge leads to its own cause"),
+        (edges(("disk-gone", "host-gone")), None),
+        (edges(("disk-gone", "host-gone"), ("host-gone", "disk-gone")), None),
+        (
+            edges(*[("disk-gone", "host-gone")] * 2),
+            "disk-gone: two edges lead to 'host-gone'",
+        ),
+        (
+            edges(("disk-gone", "host-gone"), lag_s="[60, 0]"),
+            "disk-gone: the window to 'host-gone' ends before it begins",
+        ),
+        (edges(("disk-gone", "host-gone"), lag_s='["0", "60"]'), "disk-gone: incomplete edge"),
+        (
+            edges(("disk-gone", "hoster-gone")),
+            "disk-gone: edge names 'hoster-gone', which does not exist",
+        ),
+    ],
+)
+def test_edge_that_says_nothing_is_named(tmp_path: Path, text: str, problem: str | None) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "precedence.toml").write_text(text)
+    other = ENTRY.replace("disk", "host")
+    wanted = [f"precedence.toml: {problem}"] if problem else []
+    assert problems(tmp_path, ENTRY, other) == wanted
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
@@ -257,36 +318,7 @@ def test_workers_get_what_finding_takes_under_the_same_digest() -> None:
         ]
 
 
-KINDS = """
-nvme-offload-checkpoint-race checkpoint-dir-race checkpoint-rename-race checkpoint-rotation-race
-checkpoint-incomplete checkpoint-truncated checkpoint-corrupt checkpoint-download-failed
-slow-checkpoint-save slow-checkpoint-read nvme-swap-file-truncated deepspeed-aio-integer-overflow
-swap-file-name-too-long disk-full disk-quota-exceeded nfs-deadlock nfs-stale-file-handle
-object-store-throttled gpu-hardware-error gpu-ecc-uncorrectable gpu-fallen-off-bus gsp-rpc-timeout
-nvlink-link-down fabric-manager-restarted driver-library-mismatch cuda-illegal-instruction gpu-oom
-index-out-of-bounds ib-link-flap roce-gid-misconfigured silent-data-corruption nan-gradient
-loss-scale-underflow suspected-bad-node host-oom shm-too-small memlock-limit process-limit fd-limit
-pod-evicted-ephemeral-storage rendezvous-dns-failure port-in-use stale-rendezvous-store
-nccl-init-timeout ucx-missing-cuda-support hub-rate-limited rank0-preprocess-timeout
-collective-desync collective-shape-mismatch stalled-rank straggler python-exception
-teardown-collective-hang teardown-race wandb-init-hang wandb-service-died tensorboard-writer-failed
-log-tailer-decode-error launcher-sighup sibling-process-crash
-assertion-error barrier-timeout broken-pipe checkpoint-file-not-found checkpoint-save-failed
-connection-refused cuda-contained cuda-device-side-assert cuda-free-failed
-cuda-illegal-memory-access cuda-init-error cuda-invalid-device-ordinal cuda-nvlink-uncorrectable
-dataloader-worker-exited dataloader-worker-killed device-side-assert engine-core-init-failed
-exit-133 exit-137 file-not-found-in-cleanup flight-recorder-dump gloo-connection-closed hung-task
-ib-completion-error jax-coordination-error jax-peer-terminated job-preempted launcher-child-failed
-leaked-semaphores loss-spike missing-log-lines nan-loss nccl-internal-error nccl-proxy-error
-nccl-remote-error nccl-system-error nccl-timeout nccl-unhandled-cuda-error
-nccl-unique-id-socket-timeout nixl-backend-error node-lost nvlink-nonfatal-xid-145
-object-store-invalid-region pdsh-exit pin-memory-thread-exited process-killed-by-launcher
-process-sigabrt process-sigbus process-sighup process-sigkill process-sigterm rank-hang
-ray-actor-died rendezvous-connection-error rendezvous-timeout rerun-exit-16 rerun-exit-17
-rerun-state-restore-bug slurm-step-cancelled slurm-time-limit srun-exit stalled-ops
-store-barrier-timeout tcpstore-connection-lost throughput-drop torch-save-unexpected-pos
-torchelastic-child-failed worker-group-failed xid-137 xid-45
-""".split()
+KINDS = (Path(__file__).parent / "data" / "failure_kinds.txt").read_text().split()
 
 
 def test_built_in_catalogue_is_sound() -> None:
@@ -295,6 +327,57 @@ def test_built_in_catalogue_is_sound() -> None:
 
 def test_built_in_catalogue_has_every_kind() -> None:
     assert sorted(set(KINDS) - load().by_id.keys()) == []
+
+
+def test_kinds_are_those_that_diagnosis_must_name() -> None:
+    text = shared("spec", "failure-kinds.md").read_text()
+    rows = re.findall(r"^\| (\S.*?) \|", text, re.MULTILINE)
+    named = [kind for row in rows if row not in ("id", "---") for kind in row.split(" / ")]
+    (beside,) = re.findall(r"^Collateral kinds seen .*?: (.*)\.$", text, re.MULTILINE)
+    assert sorted(KINDS) == sorted([*named, *beside.split(", ")])
+
+
+def test_built_in_catalogue_is_no_smaller_than_promised() -> None:
+    catalogue = load()
+    assert len(catalogue.signatures) >= 300
+    assert len(catalogue.failures) >= 150
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("mechanism", "affected", "confirm", "fix", "verify", "prevention"),
+        *("related", "references", "tags"),
+    ],
+)
+def test_every_entry_is_a_whole_page(part: str) -> None:
+    assert [entry.id for entry in load().failures if not getattr(entry, part)] == []
+
+
+@pytest.mark.parametrize("part", ["match", "no_match"])
+def test_every_signature_has_two_examples_of_each_kind(part: str) -> None:
+    assert [one.id for one in load().signatures if len(set(getattr(one, part))) < 2] == []
+
+
+def test_every_signature_says_why() -> None:
+    assert [one.id for one in load().signatures if not one.why] == []
+
+
+def test_near_miss_that_another_failure_takes_is_told_about() -> None:
+    """What is mistaken for a failure is related to it; last resorts are for everything."""
+    catalogue = load()
+    engine = Engine(catalogue, cache_directory())
+    signatures, entries = catalogue.signatures, catalogue.by_id
+    untold = {
+        (one.failure, other.failure, line)
+        for one in signatures
+        for line in one.no_match
+        for other in (signatures[n] for n in engine.scan(line.encode()).signature.tolist())
+        if other.role == "cause"
+        and not other.fallback
+        and other.failure not in (one.failure, *entries[one.failure].related)
+    }
+    assert untold == set()
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from matcher.catalogue import Failure
 from queries import render, report
 from queries.report import Chart, Report, ReportError, Result
-from tests.support import signature
 
 HOSTILE = '\x1b[31m<script>alert("x")</script> | a\rb\nc \u202e*`[l](javascript:1)\x9b=1+1'
 
@@ -472,36 +470,3 @@ def test_an_event_is_one_line_of_text_or_json() -> None:
         "ts": "2026-03-01T12:00:00Z",
         "captures": {"errno": "28"},
     }
-
-
-def test_catalogue_entries_are_listed_shown_and_exported() -> None:
-    entry = Failure(
-        id="disk-full",
-        title="A file system is full",
-        component="os",
-        category="storage",
-        severity="critical",
-        mechanism="Every block is taken.",
-        confirm=("df",),
-        fix=("delete",),
-        signatures=(signature("enospc", "Errno 28", why="errno"),),
-    )
-    assert render.failures_list([entry]) == "disk-full  critical  A file system is full"
-    assert render.failure_page(entry).splitlines() == [
-        "A file system is full",
-        "disk-full · os · storage · critical",
-        "",
-        "Every block is taken.",
-        "",
-        "confirm",
-        "  - df",
-        "",
-        "fix",
-        "  - delete",
-        "",
-        "signatures",
-        "  - enospc (cause): errno",
-    ]
-    [exported] = json.loads(render.failures_json([entry]))
-    assert (exported["id"], exported["confirm"]) == ("disk-full", ["df"])
-    assert exported["signatures"][0]["pattern"] == "Errno 28"
