@@ -20,9 +20,11 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from ingest.pipeline import Progress, Summary
+    from ingest.pipeline import Plan, Progress, Summary
     from ingest.store import Store
     from matcher.mask import Level
+    from queries.contrast import Contrast
+    from queries.diagnosis import Diagnosis
     from queries.encyclopedia import Book
     from queries.report import Report, Result
 
@@ -91,6 +93,15 @@ class Format(StrEnum):
     parquet = "parquet"
     markdown = "markdown"
     html = "html"
+
+
+class DiagnosisFormat(StrEnum):
+    """Forms of a diagnosis."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    markdown = "markdown"
 
 
 class PageFormat(StrEnum):
@@ -274,6 +285,77 @@ def scan(
                 event["path"] = paths_[event["file_id"]]
                 typer.echo(render.event_json(event) if as_json else render.event_line(event))
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def diagnose(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files, directories, archives, globs, or - for stdin."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Logs of a healthy run to hold it against.")
+    ] = None,
+    format_: Annotated[
+        DiagnosisFormat, typer.Option("--format", help="Form of the diagnosis.")
+    ] = DiagnosisFormat.text,
+    evidence: Annotated[
+        int, typer.Option(min=0, max=120, help="Lines before the decisive one in text.")
+    ] = 5,
+    fail_on_failure: Annotated[
+        bool, typer.Option("--fail-on-failure", help="Exit 1 if a run failed.")
+    ] = False,
+    db: Annotated[
+        Path | None, typer.Option("--db", help="A database that has the run, instead of its files.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Which run or job; by default the first that failed."),
+    ] = None,
+    cluster: Cluster = None,
+    layout: Layout = None,
+    tz: Tz = "UTC",
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1024, help="Worker processes; 0 is one a core.", show_default="cores"
+        ),
+    ] = 0,
+    catalogue: CatalogueDir = None,
+    only_catalogue: OnlyCatalogue = None,
+    mask: MaskOption = MaskLevel.default,
+    output: Output = None,
+) -> None:
+    """Tell what broke a run: what, where, why, the proof, and what to do.
+
+    Nothing leaves the machine; the database made of the files is deleted at the end.
+    """
+    from ingest import pipeline
+
+    if bool(paths) == bool(db):
+        raise UsageError("give the paths of a run, or --db and --run: one of them")
+    if against is not None and (db or "-" in (against, *(paths or ()))):
+        raise UsageError("--against reads files twice: give files, not - or --db")
+
+    def plan(arguments: list[str]) -> pipeline.Plan:
+        return pipeline.plan(
+            arguments,
+            cluster=cluster,
+            layout=layout,
+            tz=tz,
+            workers=workers,
+            catalogues=_catalogues(catalogue, only_catalogue),
+            mask=mask.level,
+        )
+
+    if db is not None:
+        found, contrast, lost = _diagnose_stored(db, run), None, 0
+    else:
+        other = plan([against]) if against is not None else None
+        found, contrast, lost = _diagnose_files(plan(paths or []), other, run)
+    _tell_diagnosis(found, contrast, format_, evidence, output)
+    failed = fail_on_failure and found.verdict == "failure"
+    raise typer.Exit(1 if failed or lost else 0)
 
 
 @app.command()
@@ -571,6 +653,79 @@ def _catalogues(extra: Path | None, only: Path | None) -> list[Path]:
     if extra and only:
         raise UsageError("--catalogue adds and --only-catalogue replaces: give one of them")
     return [only] if only else [BUILT_IN, extra] if extra else [BUILT_IN]
+
+
+def _diagnose_stored(db: Path, run: str | None) -> Diagnosis:
+    """The diagnosis of a run of a database."""
+    from ingest import schema as tables
+    from queries import diagnosis
+    from queries import report as reports
+
+    with reports.connect(db, tables.ddl(), tables.VERSION) as connection:
+        return diagnosis.diagnose(connection, run)
+
+
+def _diagnose_files(
+    plan: Plan, against: Plan | None, run: str | None
+) -> tuple[Diagnosis, Contrast | None, int]:
+    """The diagnosis of files, what tells them from healthy ones, and how many could not be read.
+
+    What is read lies in a private directory until then.
+    """
+    import tempfile
+
+    from ingest import pipeline, templates
+    from queries import contrast as contrasts
+    from queries import diagnosis
+    from queries import report as reports
+
+    with tempfile.TemporaryDirectory(prefix="firstfault-") as private, _progress() as progress:
+        with _store(Path(private) / "run.duckdb") as store:
+            summary = pipeline.ingest(store, plan, progress)
+            reports.prepare(store.connection)
+            found = diagnosis.diagnose(store.connection, run)
+            if against is None:
+                return found, None, summary.failed + summary.truncated
+            with _store(Path(private) / "healthy.duckdb") as healthy:
+                summary_ = pipeline.ingest(healthy, against, progress)
+                first = found.root_cause.file if found.root_cause else None
+                here, there = templates.count(plan), templates.count(against)
+                told = contrasts.contrast(
+                    store.connection, healthy.connection, here.seen, there.seen, first
+                )
+        if not (here.whole and there.whole):
+            typer.echo("--against: the logs are too large: not all lines were compared", err=True)
+        return found, told, sum((one.failed + one.truncated) for one in (summary, summary_))
+
+
+def _tell_diagnosis(
+    found: Diagnosis,
+    contrast: Contrast | None,
+    format_: DiagnosisFormat,
+    evidence: int,
+    output: Path | None,
+) -> None:
+    import importlib.metadata
+
+    from queries import render, sarif, tell
+
+    match format_:
+        case DiagnosisFormat.json:
+            told = tell.json(found, contrast)
+        case DiagnosisFormat.sarif:
+            told = sarif.sarif(found, importlib.metadata.version("firstfault"))
+        case DiagnosisFormat.markdown:
+            told = tell.markdown(found, contrast)
+        case _:
+            color = False if output else None
+            told = tell.text(found, contrast, evidence=evidence, color=color)
+    if format_ is DiagnosisFormat.json:
+        for note in found.beside.notes:
+            typer.echo(render.shown(note), err=True)
+    if output:
+        render.write(output, told)
+    else:
+        typer.echo(told, nl=False)
 
 
 def _book(extra: Path | None) -> Book:

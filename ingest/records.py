@@ -30,6 +30,7 @@ MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds th
 EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
 MARGIN = 4 << 10  # masked beyond a cut and left out: half a secret looks like none
 EVIDENCE_BEFORE, EVIDENCE_AFTER = 120, 20  # lines around the first cause of each failure
+_PROVEN = ("cause", "confirmation")  # roles whose lines may decide
 CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are sampled, bytes
 SAMPLED = 1 << 16  # the same for frequent signatures where metrics are to be sampled
 LOOK = 1 << 20  # how far a line without a time looks for a neighbour that has one, bytes
@@ -485,7 +486,7 @@ class Recorder:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK, lo)
                 if row.ts_hi is None:
                     self._waiting.append(row)
-            if rule.signature.role == "cause" and rule.failure.id not in self.evidence_for:
+            if rule.signature.role in _PROVEN and rule.failure.id not in self.evidence_for:
                 losses = Losses()
                 self.evidence_for[rule.failure.id] = row.event_id, losses
                 self._gather(block, places, row.event_id, losses, start, end)

@@ -146,7 +146,7 @@ EVENTS = _table(
 
 EVIDENCE = _table(
     "evidence",
-    "Lines around the first cause of each failure in a file, masked.",
+    "Lines around the first cause or confirmation of each failure in a file, masked.",
     ("event_id", "line_no"),
     {
         "event_id": (pa.uint64(), "event they surround"),
@@ -194,6 +194,44 @@ SIGNATURES = _table(
         "dedupe_s": (pa.float64(), "repeats closer than this are one, seconds"),
         "threshold_count": (pa.int32(), "how many mean anything, within threshold_window_s"),
         "threshold_window_s": (pa.float64(), "window of threshold_count, seconds"),
+    },
+)
+
+CHECKS = _table(
+    "checks",
+    "How to confirm each failure, and what in the logs shows it.",
+    ("failure", "number"),
+    {
+        "failure": (pa.string(), "failure to confirm"),
+        "number": (pa.int32(), "place of the check among the failure's, from 0"),
+        "text": (pa.string(), "the check"),
+        "seen": (pa.list_(pa.string()), "failures or signatures that show it; NULL: none does"),
+        "log": (pa.string(), "stream that would show it; NULL where none would"),
+    },
+)
+
+VARIANTS = _table(
+    "variants",
+    "What is different of a failure by the class of its path.",
+    ("failure", "path_class"),
+    {
+        "failure": (pa.string(), "failure"),
+        "path_class": (pa.string(), "class of the captured path"),
+        "mechanism": (pa.string(), "why it happens there; NULL: as everywhere"),
+        "fix": (pa.list_(pa.string()), "how to fix it there; empty: as everywhere"),
+        "verify": (pa.string(), "how to verify that fix; NULL: as everywhere"),
+        "prevention": (pa.string(), "how to prevent it there; NULL: as everywhere"),
+    },
+)
+
+CONTROLS = _table(
+    "controls",
+    "What tells failures of one category from others: the control to change.",
+    ("category",),
+    {
+        "category": (pa.string(), "category of failures"),
+        "control": (pa.string(), "configuration, capacity, transport, hardware, input"),
+        "test": (pa.string(), "what to change, and what it tells"),
     },
 )
 
@@ -270,6 +308,9 @@ TABLES: tuple[Table, ...] = (
     EVIDENCE,
     FAILURES,
     SIGNATURES,
+    CHECKS,
+    VARIANTS,
+    CONTROLS,
     PRECEDENCE,
     READINGS,
     TRAITS,

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
@@ -292,6 +292,9 @@ class Store:
                     "threshold_window_s": lambda one: one.threshold and one.threshold.window_s,
                 },
             ),
+            (schema.CHECKS, list(_checks(catalogue)), {}),
+            (schema.VARIANTS, list(_variants(catalogue)), {}),
+            (schema.CONTROLS, catalogue.controls, {}),
             (schema.PRECEDENCE, catalogue.precedence, {}),
             (
                 schema.READINGS,
@@ -303,6 +306,37 @@ class Store:
         for shape, things, given in tables:
             self._connection.execute(f"DELETE FROM {shape.name}")  # noqa: S608
             self._insert(shape, _table(shape, things, given).to_reader())
+
+
+class _Check(NamedTuple):
+    failure: str
+    number: int
+    text: str
+    seen: tuple[str, ...] | None
+    log: str | None
+
+
+class _Variant(NamedTuple):
+    failure: str
+    path_class: str
+    mechanism: str | None
+    fix: tuple[str, ...]
+    verify: str | None
+    prevention: str | None
+
+
+def _checks(catalogue: Catalogue) -> Iterator[_Check]:
+    for failure in catalogue.failures:
+        signs = {sign.number: (sign.seen, sign.log) for sign in failure.signs}
+        for number, text in enumerate(failure.confirm):
+            yield _Check(failure.id, number, text, *signs.get(number, (None, None)))
+
+
+def _variants(catalogue: Catalogue) -> Iterator[_Variant]:
+    for failure in catalogue.failures:
+        for one in failure.variants:
+            texts = one.mechanism or None, one.fix, one.verify or None, one.prevention or None
+            yield _Variant(failure.id, one.path_class, *texts)
 
 
 _Given = Mapping[str, Callable[[Any], Any]]

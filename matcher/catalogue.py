@@ -33,6 +33,7 @@ LIFECYCLE = (  # of a run, in their order
 )
 STREAMS = ("kernel", "stdout", "launcher", "scheduler", "k8s-event")
 BASES = ("source", "log", "inference")
+CONTROLS = ("configuration", "capacity", "transport", "hardware", "input")
 SCOPES = ("same-rank", "same-host", "same-run", "fleet", "next-attempt")
 PHASES = ("start", "step", "save", "load", "done")
 SHOWN = ("event", "begin", "needs")
@@ -125,6 +126,27 @@ class Signature:
     source: str = field(default="", compare=False)
 
 
+class Sign(NamedTuple):
+    """What in the logs shows a check of `confirm`: ids of failures or signatures.
+
+    `number` is the place of the check in `confirm`, from 0; `log` the stream that would have it.
+    """
+
+    number: int
+    seen: tuple[str, ...]
+    log: str = "stdout"
+
+
+class Variant(NamedTuple):
+    """What is different of a failure where its path is of this class; "" and () say: nothing."""
+
+    path_class: str
+    mechanism: str = ""
+    fix: tuple[str, ...] = ()
+    verify: str = ""
+    prevention: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One entry of the encyclopedia: a kind of thing that goes wrong, and its symptoms."""
@@ -145,7 +167,17 @@ class Failure:
     prevention: str = ""
     related: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    variants: tuple[Variant, ...] = ()
     source: str = field(default="", compare=False)
+
+
+class Control(NamedTuple):
+    """The control that tells failures of a category from others: what to change, and its kind."""
+
+    category: str
+    control: str
+    test: str
 
 
 class Edge(NamedTuple):
@@ -205,6 +237,7 @@ class Catalogue:
     path_classes: tuple[PathClass, ...] = ()
     readings: tuple[Reading, ...] = ()
     traits: tuple[Trait, ...] = ()
+    controls: tuple[Control, ...] = ()
     # SHA-256 of the content (16 hex digits); where the files lie does not matter.
     digest: str = field(default="", compare=False)
 
@@ -248,6 +281,7 @@ class Catalogue:
             precedence=(),
             readings=(),
             traits=(),
+            controls=(),
         )
 
 
@@ -255,6 +289,10 @@ class Catalogue:
 
 _FIELDS = {shape: tuple(one.name for one in fields(shape)) for shape in (Failure, Signature)}
 _SIGNATURES = _FIELDS[Failure].index("signatures")
+_PARTS_OF_FAILURE = tuple(
+    (_FIELDS[Failure].index(name), shape)
+    for name, shape in (("signs", Sign), ("variants", Variant))
+)
 _TABLES = tuple(
     (_FIELDS[Signature].index(name), shape)
     for name, shape in (("lag", Lag), ("pair", Pair), ("threshold", Threshold))
@@ -266,6 +304,7 @@ _ROWS = {
     "path_classes": PathClass,
     "readings": Reading,
     "traits": Trait,
+    "controls": Control,
 }
 
 
@@ -288,13 +327,15 @@ def _unpacked(packed: str | bytes, digest: str) -> Catalogue:
     failures = []
     for values in entries:
         values[_SIGNATURES] = [_signature(one) for one in values[_SIGNATURES]]
+        for place, shape in _PARTS_OF_FAILURE:
+            values[place] = [shape(*map(_freeze, one)) for one in values[place]]
         failures.append(Failure(*map(_freeze, values)))
     rows: list[Any] = [
         tuple(shape(*row) for row in table)
         for shape, table in zip(_ROWS.values(), tables, strict=True)
     ]
-    edges, classes, readings, traits = rows
-    return Catalogue(tuple(failures), edges, classes, readings, traits, digest)
+    edges, classes, readings, traits, controls = rows
+    return Catalogue(tuple(failures), edges, classes, readings, traits, controls, digest)
 
 
 def _signature(values: list[Any]) -> Signature:
@@ -315,13 +356,26 @@ _FAILURE_KEYS: dict[str, tuple[str, bool]] = {
     "phases": ("strings", False),
     "mechanism": ("string", True),
     "affected": ("strings", False),
-    "confirm": ("strings", True),
+    "confirm": ("checks", True),
     "fix": ("strings", True),
     "verify": ("string", False),
     "prevention": ("string", False),
     "related": ("strings", False),
     "references": ("strings", False),
+    "variant": ("tables", False),
     "signature": ("tables", True),
+}
+_CHECK_KEYS: dict[str, tuple[str, bool]] = {
+    "check": ("string", True),
+    "seen": ("strings", True),
+    "log": ("string", False),
+}
+_VARIANT_KEYS: dict[str, tuple[str, bool]] = {
+    "path_class": ("string", True),
+    "mechanism": ("string", False),
+    "fix": ("strings", False),
+    "verify": ("string", False),
+    "prevention": ("string", False),
 }
 _SIGNATURE_KEYS: dict[str, tuple[str, bool]] = {
     "id": ("id", True),
@@ -348,6 +402,7 @@ _CLOSED: dict[str, Sequence[str]] = {
     "role": ROLES,
     "severity": SEVERITIES,
     "category": CATEGORIES,
+    "log": STREAMS,
 }
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "id": (lambda v: isinstance(v, str), "a kebab-case string"),
@@ -355,6 +410,13 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "strings": (
         lambda v: isinstance(v, list) and all(isinstance(x, str) and x for x in v),
         "a list of non-empty strings",
+    ),
+    "checks": (
+        lambda v: (
+            isinstance(v, list)
+            and all((isinstance(x, str) and x) or isinstance(x, dict) for x in v)
+        ),
+        'a list of strings, or of { check = "...", seen = ["id"] }',
     ),
     "boolean": (lambda v: isinstance(v, bool), "true or false"),
     "number": (lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number"),
@@ -391,8 +453,8 @@ def load(*directories: Path, cache: Path | None = None) -> Catalogue:
     _check_references(failures, rows, issues)
     if issues:
         raise CatalogueError(issues)
-    edges, classes, readings, traits = (tuple(table) for table in rows.values())
-    catalogue = Catalogue(tuple(failures), edges, classes, readings, traits)
+    edges, classes, readings, traits, controls = (tuple(table) for table in rows.values())
+    catalogue = Catalogue(tuple(failures), edges, classes, readings, traits, controls)
     if place:
         keep(place, (catalogue.digest + _packed(catalogue, sources=True)).encode())
     return catalogue
@@ -460,6 +522,10 @@ def _read_failures(file: _File, issues: list[Issue]) -> Iterator[Failure]:
         name = entry.get("id") if isinstance(entry.get("id"), str) else f"entry {number}"
         before = len(issues)
         _check_keys(entry, _FAILURE_KEYS, file.name, str(name), issues)
+        for key, keys in (("confirm", _CHECK_KEYS), ("variant", _VARIANT_KEYS)):
+            for child in entry.get(key, []) if len(issues) == before else ():
+                if isinstance(child, dict):
+                    _check_keys(child, keys, file.name, f"{name}: {key}", issues)
         _check_words(entry, "phases", LIFECYCLE, file.name, str(name), issues)
         for child in entry.get("signature", []) if len(issues) == before else ():
             label = child.get("id") if isinstance(child.get("id"), str) else f"{name}: signature"
@@ -552,8 +618,24 @@ def _failure(entry: Mapping[str, Any], source: str) -> Failure:
         )
         for child in entry["signature"]
     )
-    rest = {key: _freeze(value) for key, value in entry.items() if key != "signature"}
-    return Failure(signatures=signatures, source=source, **rest)
+    asked = [one if isinstance(one, dict) else {"check": one} for one in entry["confirm"]]
+    taken = ("signature", "confirm", "variant")
+    rest = {key: _freeze(value) for key, value in entry.items() if key not in taken}
+    return Failure(
+        signatures=signatures,
+        source=source,
+        confirm=tuple(one["check"] for one in asked),
+        signs=tuple(
+            Sign(number, tuple(one["seen"]), one.get("log", "stdout"))
+            for number, one in enumerate(asked)
+            if "seen" in one
+        ),
+        variants=tuple(
+            Variant(**{key: _freeze(value) for key, value in one.items()})
+            for one in entry.get("variant", ())
+        ),
+        **rest,
+    )
 
 
 def _freeze(value: Any) -> Any:
@@ -587,6 +669,22 @@ def _read_edges(file: _File, issues: list[Issue]) -> Iterator[Edge]:
                 help_ = _one_of(value, closed)
                 issues.append(Issue(file.name, edge.cause, f"{value!r} is unknown", help_))
         yield edge
+
+
+def _read_controls(file: _File, issues: list[Issue]) -> Iterator[Control]:
+    for row in _rows(file, "control", issues):
+        try:
+            control = Control(row["category"], row["control"], row["test"])
+        except KeyError as error:
+            name = str(row.get("category", ""))
+            help_ = "give category, control, test"
+            issues.append(Issue(file.name, name, f"{error} is missing", help_))
+            continue
+        for value, closed in ((control.category, CATEGORIES), (control.control, CONTROLS)):
+            if value not in closed:
+                reason, help_ = f"{value!r} is unknown", f"one of {list(closed)}"
+                issues.append(Issue(file.name, control.category, reason, help_))
+        yield control
 
 
 def _read_path_classes(file: _File, issues: list[Issue]) -> Iterator[PathClass]:
@@ -671,6 +769,7 @@ _TABLE_FILES: dict[str, tuple[str, Callable[[_File, list[Issue]], Iterator[Any]]
     "path_class.toml": ("path_classes", _read_path_classes),
     "readings.toml": ("readings", _read_readings),
     "traits.toml": ("traits", _read_traits),
+    "controls.toml": ("controls", _read_controls),
 }
 
 
@@ -680,6 +779,7 @@ def _check_references(
     seen: dict[str, str] = {}
     signatures: dict[str, Signature] = {}
     failures = list(failures)
+    named = [one.name for one in rows["path_classes"]]
     for failure in failures:
         if failure.id in seen:
             issues.append(
@@ -706,6 +806,15 @@ def _check_references(
         for related in failure.related:
             if related not in seen:
                 issues.append(_dangling(failure.source, failure.id, "related", related, seen))
+        for id_ in (id_ for sign in failure.signs for id_ in sign.seen):
+            if id_ not in seen and id_ not in signatures:
+                issues.append(
+                    _dangling(failure.source, failure.id, "confirm", id_, [*seen, *signatures])
+                )
+        for variant in failure.variants:
+            if variant.path_class not in named:
+                name = variant.path_class
+                issues.append(_dangling(failure.source, failure.id, "variant", name, named))
         for signature in failure.signatures:
             pair = (signature.pair.begin,) if signature.pair else ()
             for key, ids in (

@@ -222,6 +222,11 @@ def _plain(value: object) -> Any:
             return str(value)
 
 
+def as_json(value: object) -> str:
+    """The value as JSON, times as ISO 8601 in UTC."""
+    return _dumps(_plain(value))
+
+
 def _dumps(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=2)
     # A lone surrogate cannot be written as UTF-8.

@@ -252,6 +252,7 @@ def _closed_lists() -> str:
             ("`stream`", ", ".join(catalogue.STREAMS)),
             ("`scope` of an edge", ", ".join(catalogue.SCOPES)),
             ("`basis` of an edge", ", ".join(catalogue.BASES)),
+            ("`control`", ", ".join(catalogue.CONTROLS)),
         ),
     )
 

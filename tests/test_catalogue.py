@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from matcher.catalogue import CatalogueError, Lag, load
+from matcher.catalogue import CATEGORIES, CatalogueError, Lag, Sign, load
 from matcher.check import check
 from matcher.engine import Engine, Oracle, cache_directory
 from tests.support import shared
@@ -92,6 +92,27 @@ def test_sound_catalogue_has_no_problems(tmp_path: Path) -> None:
             'related = ["nobody"]\nfix =',
             "0.toml: disk-gone: related names 'nobody', which does not exist",
         ),
+        (
+            'confirm = ["c"]',
+            'confirm = ["c", { check = "d", seen = ["nobody"] }]',
+            "0.toml: disk-gone: confirm names 'nobody', which does not exist",
+        ),
+        (
+            'confirm = ["c"]',
+            'confirm = [{ check = "d", seen = ["disk-gone"], log = "mail" }]',
+            "0.toml: disk-gone: confirm: log 'mail' is unknown",
+        ),
+        (
+            'confirm = ["c"]',
+            'confirm = [{ check = "d" }]',
+            "0.toml: disk-gone: confirm: 'seen' is missing",
+        ),
+        ('confirm = ["c"]', "confirm = [3]", "0.toml: disk-gone: 'confirm' is [3]"),
+        (
+            "  [[failure.signature]]",
+            '  [[failure.variant]]\n  path_class = "tape"\n  [[failure.signature]]',
+            "0.toml: disk-gone: variant names 'tape', which does not exist",
+        ),
         ("[[failure]]", "[[failures]]", "0.toml: : unknown table 'failures'"),
         ("gone'", "gone.*'", "0.toml: disk-gone-line: the pattern ends in an open repeat"),
         (
@@ -127,6 +148,29 @@ def test_problem_is_named(tmp_path: Path, old: str, new: str, problem: str) -> N
     assert old in ENTRY
     found = problems(tmp_path, ENTRY.replace(old, new, 1))
     assert any(one.startswith(problem) or problem in one for one in found), found
+
+
+def test_check_tells_what_shows_it(tmp_path: Path) -> None:
+    more = 'confirm = ["c", { check = "d", seen = ["disk-gone-line"], log = "kernel" }]'
+    (tmp_path / "0.toml").write_text(ENTRY.replace('confirm = ["c"]', more))
+    [failure] = load(tmp_path).failures
+    assert failure.confirm == ("c", "d")
+    assert failure.signs == (Sign(1, ("disk-gone-line",), "kernel"),)
+
+
+def test_problem_of_a_control_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    text = '[[control]]\ncategory = "tape"\ncontrol = "luck"\ntest = "t"\n[[control]]\n'
+    (tmp_path / "tables" / "controls.toml").write_text(text)
+    assert problems(tmp_path, ENTRY) == [
+        "controls.toml: tape: 'tape' is unknown",
+        "controls.toml: tape: 'luck' is unknown",
+        "controls.toml: : 'category' is missing",
+    ]
+
+
+def test_every_category_of_trouble_has_a_control() -> None:
+    assert {one.category for one in load().controls} == set(CATEGORIES) - {"progress"}
 
 
 SECOND = ENTRY.replace("disk", "host").replace("fix =", 'related = ["disk-gone"]\nfix =')

@@ -133,7 +133,7 @@ def test_every_key_and_role_of_the_catalogue_is_explained() -> None:
         field.name
         for kind in (catalogue.Failure, catalogue.Signature)
         for field in dataclasses.fields(kind)
-    } - {"source", "failure", "signatures"}
+    } - {"source", "failure", "signatures", "signs", "variants"}
     rows = {key for row in re.findall(r"^\| (.*?) \|", page, re.M) for key in row.split(", ")}
     assert {f"`{key}`" for key in keys} - rows == set()
     assert [role for role in catalogue.ROLES if f"\n- `{role}`: " not in page] == []

@@ -290,7 +290,7 @@ def test_a_killed_ingest_is_completed_by_the_next(tree: Path, tmp_path: Path) ->
         "with Store(pathlib.Path(db)) as s: p.ingest(s, p.plan([logs], workers=1))\n"
     )
     stored = []
-    for name, calls in (("_insert", 5), ("_insert", 5), ("write", 2), ("finish", 0)):
+    for name, calls in (("_insert", 8), ("_insert", 5), ("write", 2), ("finish", 0)):
         done = subprocess.run(
             [sys.executable, "-c", code, tmp_path / "db", tree, name, str(calls)],
             cwd=ROOT,
@@ -298,7 +298,7 @@ def test_a_killed_ingest_is_completed_by_the_next(tree: Path, tmp_path: Path) ->
         )
         assert done.returncode == -signal.SIGKILL
         stored.append(ask(tmp_path / "db", "SELECT count(*) FROM files")[0][0])
-    # Three inserts a transaction, and before the first of all three of the catalogue.
+    # Three inserts a transaction, and before the first of all six of the catalogue.
     assert stored == [0, 4, 12, 30]
     ingest(tmp_path / "db", tree)
     assert content(tmp_path / "db") == whole
