@@ -10,7 +10,7 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -682,6 +682,8 @@ def _diagnose_files(
     with tempfile.TemporaryDirectory(prefix="firstfault-") as private, _progress() as progress:
         with _store(Path(private) / "run.duckdb") as store:
             summary = pipeline.ingest(store, plan, progress)
+            if run is None:
+                store.gather(_together(plan.paths))
             reports.prepare(store.connection)
             found = diagnosis.diagnose(store.connection, run)
             if against is None:
@@ -696,6 +698,13 @@ def _diagnose_files(
         if not (here.whole and there.whole):
             typer.echo("--against: the logs are too large: not all lines were compared", err=True)
         return found, told, sum((one.failed + one.truncated) for one in (summary, summary_))
+
+
+def _together(paths: Sequence[str]) -> str:
+    """What to call the one run that logs handed over together are of."""
+    if len(paths) == 1 and paths[0] != "-":
+        return Path(paths[0]).resolve().name
+    return "run"
 
 
 def _tell_diagnosis(

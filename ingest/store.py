@@ -353,13 +353,17 @@ def _table(shape: schema.Table, things: Sequence[Any], given: _Given) -> pa.Tabl
     )
 
 
-# Attempts of a job may be resubmitted under other ids; jobs without attempts are runs of their own.
+# Attempts of a job may be resubmitted under other ids. Several jobs without attempts, or two logs of
+# the same rank in different places, are several runs.
 _GATHER_FILES = """
 UPDATE files SET run = $run, attempt = coalesce(attempt, (
   SELECT CASE WHEN count(DISTINCT attempt) = 1 THEN min(attempt) END FROM files))
-WHERE run IS NOT NULL AND (
-  SELECT count(DISTINCT job) FILTER (attempt IS NULL
-    AND regexp_matches(job, '^[0-9]{3,}([_.+][0-9]+)?$|^(?:job|run)[-_.=]?[A-Za-z0-9]')) <= 1 FROM files)
+WHERE run IS NOT NULL
+  AND (SELECT count(DISTINCT job) FILTER (attempt IS NULL AND regexp_matches(job,
+      '^[0-9]{3,}([_.+][0-9]+)?$|^(?:job|run)[-_.=]?[A-Za-z0-9]')) <= 1 FROM files)
+  AND NOT EXISTS (
+    SELECT rank FROM files WHERE rank IS NOT NULL
+    GROUP BY rank, attempt HAVING count(DISTINCT run) > 1)
 """
 _GATHER_EVENTS = """
 UPDATE events SET run = f.run, attempt = f.attempt FROM files AS f

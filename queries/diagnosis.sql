@@ -458,6 +458,10 @@ WITH runs AS MATERIALIZED (
   LEFT JOIN process_ranks AS i ON i.attempt_id = w.attempt_id AND i.pid = w.pid
     AND i.host IS NOT DISTINCT FROM w.host
   LEFT JOIN owners AS o ON o.unit = w.unit
+), places AS (  -- the one host that launchers name, where the logs themselves name none
+  SELECT attempt_id, min(lower(captures['peer_host'])) AS host
+  FROM placed WHERE is_death(failure) AND captures['peer_host'] IS NOT NULL
+  GROUP BY attempt_id HAVING count(DISTINCT lower(captures['peer_host'])) = 1
 ), verdicts AS (
   SELECT n.unit, n.attempt_id, coalesce(g.it.event_id, x.it.event_id, n.event_id) AS event_id, n.file_id,
     n.path, coalesce(g.it.line_no, x.it.line_no, n.said_at) AS said_at, n.failure,
@@ -465,10 +469,11 @@ WITH runs AS MATERIALIZED (
     coalesce(g.it.message, x.it.message, n.message) AS message, coalesce(g.it.t0, n.t0) AS t0,
     n.doubtful, n.evidence, CASE WHEN n.alike_all THEN NULL ELSE n.who END AS rank,
     coalesce(n.place_host, h.host, CASE WHEN NOT n.witness THEN n.file_host END,
-      CASE WHEN len(a.hosts) = 1 THEN a.hosts[1] END) AS host,
+      CASE len(a.hosts) WHEN 1 THEN a.hosts[1] WHEN 0 THEN p.host END) AS host,
     n.tied_ranks, n.tied_hosts, n.contested, n.unordered, n.why
   FROM named AS n
   LEFT JOIN runs AS a ON a.attempt_id = n.attempt_id
+  LEFT JOIN places AS p ON p.attempt_id = n.attempt_id
   LEFT JOIN signs AS g ON g.unit = n.unit
   LEFT JOIN raised AS x ON x.unit = n.unit
   LEFT JOIN homes AS h ON h.attempt_id = n.attempt_id AND h.rank = n.who
