@@ -35,7 +35,7 @@ def kinds() -> tuple[set[str], set[str]]:
     """Ids of the kinds of failure, and of the kinds seen only beside them."""
     page = shared("spec", "failure-kinds.md").read_text()
     table, beside = page.split("Collateral kinds")
-    rows = re.findall(r"^\| ([a-z0-9 /-]+) \|", table, re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z0-9 /-]+) \|", table, re.MULTILINE)[2:]  # below the head
     return {kind for row in rows for kind in row.split(" / ")}, set(re.findall(r"[\w-]+", beside))
 
 
@@ -95,3 +95,10 @@ def test_case_has_the_keys_of_the_first_corpus() -> None:
     first = {key for path in paths for key in json.loads(path.read_text())}
     for case, expected in EXPECTED.items():
         assert set(expected) == first | {"outcome"}, case
+
+
+def test_each_kind_of_failure_has_a_case() -> None:
+    causes, _ = kinds()
+    paths = (DATA / "cases").glob("*/expected.json")
+    first = {json.loads(path.read_text())["root_cause"] for path in paths}
+    assert causes - first - {case["root_cause"] for case in EXPECTED.values()} == set()
