@@ -433,6 +433,11 @@ class Recorder:
             new = header is None
             if header is None:
                 line, header, text, masked = self._read(block, low, high, at)
+                if self._clock.near_us is None and self._clock.completed:
+                    # The year may stand in a line before, which no hit has led to yet.
+                    self._clock.completed = False
+                    if self._stamps.before(block, start, offset) is not None:
+                        line, header, text, masked = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
             if masked < 0:

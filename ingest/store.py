@@ -268,11 +268,14 @@ class Store:
         """Take all logs for those of one run, unless they name several jobs.
 
         For logs that were handed over together: what groups files of a whole fleet is too careful
-        there. Logs of hosts stay without a run; views place them by host, time and folder.
+        there. Logs of hosts stay without a run; views place them by host, time and folder. Where
+        the times of such a log have no year (a copied file tells none), it is the year of the run.
         """
         self._connection.execute("BEGIN")
         self._connection.execute(_GATHER_FILES, {"run": run})
         self._connection.execute(_GATHER_EVENTS)
+        for statement in (*_NAMED_HOSTS, *_SAME_YEAR):
+            self._connection.execute(statement)
         self._connection.execute("COMMIT")
 
     def _write_catalogue(self, catalogue: Catalogue) -> None:
@@ -369,6 +372,50 @@ _GATHER_EVENTS = """
 UPDATE events SET run = f.run, attempt = f.attempt FROM files AS f
 WHERE f.file_id = events.file_id AND f.run IS NOT NULL
 """
+
+# A folder or file that is named like a host which another log is of.
+_NAMED_HOSTS = (
+    """
+UPDATE files SET host = k.host
+FROM (
+  SELECT f.file_id, min(h.host) AS host
+  FROM (SELECT file_id, unnest(string_split_regex(lower(path), '[/!]')) AS part FROM files) AS f
+  JOIN (SELECT DISTINCT host FROM files WHERE host IS NOT NULL) AS h
+    ON f.part = h.host OR starts_with(f.part, h.host || '.')
+  GROUP BY f.file_id HAVING min(h.host) = max(h.host)
+) AS k WHERE k.file_id = files.file_id AND files.host IS NULL
+""",
+    """
+UPDATE events SET host = f.host FROM files AS f
+WHERE f.file_id = events.file_id AND events.host IS NULL AND f.host IS NOT NULL
+""",
+)
+_SAME_YEAR = (
+    """
+CREATE OR REPLACE TEMP TABLE other_years AS
+WITH ran AS (
+  SELECT min(first_ts) - INTERVAL 10 MINUTE AS low, max(last_ts) + INTERVAL 5 MINUTE AS high
+  FROM files WHERE run IS NOT NULL
+)
+SELECT file_id, any_value(years) AS years
+FROM files, ran, (SELECT unnest(range(-20, 21))::INTEGER AS years)
+WHERE run IS NULL AND NOT (last_ts >= low AND first_ts <= high)
+  AND last_ts + to_years(years) >= low AND first_ts + to_years(years) <= high
+  AND file_id NOT IN (SELECT file_id FROM events WHERE ts IS NOT NULL AND NOT tz_assumed)
+GROUP BY file_id HAVING count(*) = 1
+""",
+    """
+UPDATE files SET first_ts = first_ts + to_years(years), last_ts = last_ts + to_years(years)
+FROM other_years AS o WHERE o.file_id = files.file_id
+""",
+    """
+UPDATE events SET ts = ts + to_years(years), ts_lo = ts_lo + to_years(years),
+  ts_hi = ts_hi + to_years(years), t_eff = t_eff + to_years(years),
+  ts_last = ts_last + to_years(years)
+FROM other_years AS o WHERE o.file_id = events.file_id
+""",
+    "DROP TABLE other_years",
+)
 
 # Head, size and lines tell content apart well enough to flag a copy; the first path is the
 # original.

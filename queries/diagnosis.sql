@@ -7,6 +7,10 @@
 CREATE OR REPLACE MACRO has_trait(failure, signature, wanted) AS EXISTS (
   FROM traits AS t WHERE t.trait = wanted AND t.subject IN (failure, signature));
 
+-- Whether a message is the last line of a Python traceback.
+CREATE OR REPLACE MACRO is_exception(message) AS
+  regexp_matches(message, '^\W*[\w.]*(?:Error|Exception|Interrupt|Exit)\b');
+
 -- The rank in whose folder or file a path lies: .../rank3/..., rank_3.log.
 CREATE OR REPLACE MACRO rank_of_path(path) AS
   try_cast(nullif(regexp_extract(path, '(?:^|[/_.-])rank[_-]?0*([0-9]{1,6})(?:[/_.-]|$)', 1), '')
@@ -206,6 +210,7 @@ WITH runs AS MATERIALIZED (
 ), own AS (
   SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
     h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
+    h.role = 'confirmation' AND x.event_id IS NULL AS unproved,
     h.event_id IN (FROM wrapped) AS wrapper, 'line' AS basis, NULL AS why
   FROM happened AS h LEFT JOIN explained AS x USING (unit, event_id)
   WHERE h.eligible AND h.role IN ('cause', 'confirmation')
@@ -248,6 +253,7 @@ WITH runs AS MATERIALIZED (
   FROM readable AS e JOIN read_events AS r ON r.attempt_id = e.unit
 ), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
   SELECT *, wrapper
+      OR (coalesce(unproved, false) AND bool_or(role = 'cause' AND NOT generic) OVER u)
       OR (generic AND (
         bool_or(role = 'confirmation') OVER u
         OR (ts IS NULL AND (ts_hi IS NULL OR ts_hi > t0 + INTERVAL 60 SECOND)
@@ -299,11 +305,11 @@ WITH runs AS MATERIALIZED (
   SELECT w.unit, arg_min({'event_id': e.event_id, 'line_no': e.line_no, 't0': e.t0,
     'signature': e.signature, 'message': e.message}, e.line_no) AS it
   FROM winner AS w
-  JOIN placed AS e ON e.file_id = w.file_id AND e.rank IS NOT DISTINCT FROM w.rank
+  JOIN placed AS e ON e.file_id = w.file_id AND coalesce(e.rank = w.rank, true)
     AND e.line_no > w.said_at AND e.line_no <= w.said_at + 40
-    AND e.role IN ('cause', 'collateral') AND NOT has_trait(e.failure, e.signature, 'frame')
-    AND regexp_matches(e.message, '^\W*[\w.]*(?:Error|Exception|Interrupt|Exit)\b')
-  WHERE has_trait(w.failure, w.signature, 'frame')
+    AND (e.role = 'cause' OR e.rank IS NOT DISTINCT FROM w.rank) AND NOT is_death(e.failure)
+    AND e.role IN ('cause', 'collateral') AND is_exception(e.message)
+  WHERE has_trait(w.failure, w.signature, 'frame') AND NOT is_exception(w.message)
   GROUP BY w.unit
 ), rivals AS (  -- other causes of the unit against the first one
   SELECT w.unit,
@@ -316,6 +322,7 @@ WITH runs AS MATERIALIZED (
       AND NOT coalesce(seconds_between(w.t0, o.t0) > skew_s, false)) AS contested,
     bool_or(o.file_id <> w.file_id AND NOT o.weak AND (o.t0 IS NULL OR w.t0 IS NULL)
       AND o.rank IS NOT NULL AND o.rank IS DISTINCT FROM w.rank) AS unordered,
+    count(DISTINCT o.host) > 1 AS scattered,
     any_value(w.shared) AND count(DISTINCT o.rank) FILTER (alike) > 1
       AND NOT bool_and(o.ts IS NOT NULL) FILTER (alike) AS alike_all
   FROM (
@@ -330,7 +337,7 @@ WITH runs AS MATERIALIZED (
   FROM winner AS w
   JOIN happened AS h ON h.unit = w.unit AND h.rank IS NOT NULL
     AND CASE WHEN h.file_id = w.file_id THEN h.line_no > w.said_at AND h.line_no <= w.said_at + 100
-      ELSE w.from_host AND h.host = w.host END
+      ELSE w.from_host AND coalesce(h.host = w.host, true) END
   JOIN precedence AS p ON p.cause = w.failure AND p.effect = h.failure
     AND (p.scope = 'same-rank' OR (w.from_host AND p.scope IN ('same-gpu', 'same-host')))
   WHERE w.rank IS NULL GROUP BY w.unit
@@ -358,8 +365,7 @@ WITH runs AS MATERIALIZED (
   SELECT w.unit,
     min(h.rank) FILTER (h.line_no = w.said_at) AS line_rank,
     CASE WHEN count(DISTINCT h.rank) FILTER (h.failure = 'world-size') = 1
-      THEN min(h.rank) FILTER (h.failure = 'world-size') END AS file_rank,
-    CASE WHEN count(DISTINCT h.host) = 1 THEN min(h.host) END AS file_host
+      THEN min(h.rank) FILTER (h.failure = 'world-size') END AS file_rank
   FROM winner AS w JOIN placed AS h ON h.file_id = w.file_id
   GROUP BY w.unit
 ), deaths AS (  -- its rows, and where there is one host the agent's lines, whose rank is a local one
@@ -421,10 +427,10 @@ WITH runs AS MATERIALIZED (
         CASE WHEN w.role = 'confirmation' THEN 'confirmation' ELSE 'root_signature' END
       ELSE w.basis END AS evidence,
     w.witness AND w.pointed_rank IS NULL AND k.rank IS NULL AND len(q.ranks) = 1 AS by_silence,
-    CASE WHEN coalesce(w.pointed_host <> w.host, w.pointed_host IS NOT NULL)
-        AND w.pointed_rank IS NULL THEN NULL
-      WHEN w.witness AND w.pointed_rank IS NULL THEN coalesce(k.rank,
+    CASE WHEN w.witness AND w.pointed_rank IS NULL THEN coalesce(k.rank,
         CASE WHEN len(q.ranks) = 1 OR (w.of_main AND q.ranks[1] = 0) THEN q.ranks[1] END, y.rank)
+      WHEN coalesce(w.pointed_host <> w.host, w.pointed_host IS NOT NULL)
+        AND w.pointed_rank IS NULL THEN NULL
       ELSE coalesce(w.pointed_rank, v.rank, w.rank, b.line_rank, r.tied_rank, rank_of_path(
           CASE WHEN w.from_host THEN NULL ELSE coalesce(w.captures['path'], w.message) END),
         i.rank, e.rank, b.file_rank, o.rank,
@@ -441,7 +447,7 @@ WITH runs AS MATERIALIZED (
       ELSE [who] END AS tied_ranks,
     coalesce(w.pointed_host, v.host, CASE WHEN w.pointed_rank IS NULL AND NOT w.witness
       THEN coalesce(w.host, e.host) END) AS place_host,
-    b.file_host, r.tied_hosts, r.contested, r.unordered, r.alike_all,
+    r.tied_hosts, r.contested, r.unordered, r.scattered, r.alike_all,
     w.generic OR (w.rank IS NULL AND w.pointed_rank IS NULL AND w.host IS NULL)
       OR w.basis <> 'line' AS doubtful
   FROM winner AS w
@@ -458,6 +464,17 @@ WITH runs AS MATERIALIZED (
   LEFT JOIN process_ranks AS i ON i.attempt_id = w.attempt_id AND i.pid = w.pid
     AND i.host IS NOT DISTINCT FROM w.host
   LEFT JOIN owners AS o ON o.unit = w.unit
+), tasks AS (  -- where srun says that a task of this number ended: its rank where ranks are tasks
+  SELECT attempt_id, host, try_cast(split_part(task, '-', 1) AS INTEGER) AS low,
+    try_cast(coalesce(nullif(split_part(task, '-', 2), ''), task) AS INTEGER) AS high
+  FROM (
+    SELECT attempt_id, lower(captures['peer_host']) AS host,
+      unnest(string_split(captures['tasks'], ',')) AS task
+    FROM placed WHERE captures['tasks'] IS NOT NULL AND captures['peer_host'] IS NOT NULL)
+), seats AS (
+  SELECT n.unit, min(t.host) AS host
+  FROM named AS n JOIN tasks AS t ON t.attempt_id = n.attempt_id AND n.who BETWEEN t.low AND t.high
+  GROUP BY n.unit HAVING min(t.host) = max(t.host)
 ), places AS (  -- the one host that launchers name, where the logs themselves name none
   SELECT attempt_id, min(lower(captures['peer_host'])) AS host
   FROM placed WHERE is_death(failure) AND captures['peer_host'] IS NOT NULL
@@ -468,11 +485,12 @@ WITH runs AS MATERIALIZED (
     coalesce(g.it.signature, n.signature) AS signature, n.severity,
     coalesce(g.it.message, x.it.message, n.message) AS message, coalesce(g.it.t0, n.t0) AS t0,
     n.doubtful, n.evidence, CASE WHEN n.alike_all THEN NULL ELSE n.who END AS rank,
-    coalesce(n.place_host, h.host, CASE WHEN NOT n.witness THEN n.file_host END,
+    coalesce(n.place_host, h.host, t.host,
       CASE len(a.hosts) WHEN 1 THEN a.hosts[1] WHEN 0 THEN p.host END) AS host,
-    n.tied_ranks, n.tied_hosts, n.contested, n.unordered, n.why
+    n.tied_ranks, n.tied_hosts, n.contested, n.unordered, n.unordered AND n.scattered AS homeless, n.why
   FROM named AS n
   LEFT JOIN runs AS a ON a.attempt_id = n.attempt_id
+  LEFT JOIN seats AS t ON t.unit = n.unit
   LEFT JOIN places AS p ON p.attempt_id = n.attempt_id
   LEFT JOIN signs AS g ON g.unit = n.unit
   LEFT JOIN raised AS x ON x.unit = n.unit
@@ -499,7 +517,8 @@ WITH runs AS MATERIALIZED (
     CASE WHEN t.rule <> 'undetermined' THEN t.host END AS host,
     CASE WHEN t.rule <> 'undetermined' AND t.rank IS NOT NULL THEN [t.rank] ELSE [] END
       AS tied_ranks,
-    1 AS tied_hosts, false AS contested, false AS unordered, NULL AS why
+    1 AS tied_hosts, false AS contested, false AS unordered, false AS homeless,
+    NULL AS why
   FROM (SELECT attempt_id FROM runs WHERE outcome = 'failed' AND grain <> 'incident') AS a
   LEFT JOIN (
     SELECT *, unit AS attempt_id FROM traces
@@ -542,12 +561,12 @@ WITH runs AS MATERIALIZED (
 SELECT f.unit, f.attempt_id, a.cluster, a.run, a.job, a.attempt, a.outcome,
   f.failure, f.signature, f.severity, f.event_id,
   CASE WHEN f.scope = 'all_ranks' OR f.unordered THEN NULL ELSE f.rank END AS initiating_rank,
-  CASE WHEN f.unordered THEN NULL ELSE f.host END AS initiating_host,
+  CASE WHEN f.homeless THEN NULL ELSE f.host END AS initiating_host,
   f.scope, f.tied_ranks, f.t0 AS ts, f.evidence,
   CASE greatest(0, CASE f.evidence
       WHEN 'undetermined' THEN 0 WHEN 'exit_signal' THEN 0 WHEN 'elastic_first' THEN 1
       ELSE CASE WHEN f.scope IN ('single_rank', 'single_host') AND len(f.tied_ranks) <= 1
-        AND NOT f.contested AND NOT f.unordered AND NOT f.doubtful THEN 2 ELSE 1 END END
+        AND f.rank IS NOT NULL AND NOT f.contested AND NOT f.unordered AND NOT f.doubtful THEN 2 ELSE 1 END END
     - CASE WHEN a.rank_files > 0 AND a.world_size > a.ranks_seen THEN 1 ELSE 0 END)
     WHEN 2 THEN 'high' WHEN 1 THEN 'medium' ELSE 'low' END AS confidence,
   coalesce(f.why, CASE f.evidence
