@@ -356,8 +356,8 @@ def _table(shape: schema.Table, things: Sequence[Any], given: _Given) -> pa.Tabl
     )
 
 
-# Attempts of a job may be resubmitted under other ids. Several jobs without attempts, or two logs of
-# the same rank in different places, are several runs.
+# Attempts of a job may be resubmitted under other ids. Several jobs without attempts, or two logs
+# of the same rank in different places, are several runs.
 _GATHER_FILES = """
 UPDATE files SET run = $run, attempt = coalesce(attempt, (
   SELECT CASE WHEN count(DISTINCT attempt) = 1 THEN min(attempt) END FROM files))
