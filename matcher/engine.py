@@ -327,8 +327,11 @@ def decisive(pattern: str) -> str:
     Whether a line matches, and where its first match ends, does not hang on them: they are there
     for what they capture, which is the work of `re`. They took a tenth of the time to compile.
     """
-    # Where a group is all of its branch, nothing would be left of that.
+    # Where a group is all of its branch, nothing would be left of that; and what Hyperscan does not
+    # know it must see to refuse.
     while (begin := _last_optional(pattern)) and pattern[begin - 1] not in "(|":
+        if _FOREIGN.search(pattern, begin):
+            break
         pattern = pattern[:begin]
     return pattern
 
@@ -346,6 +349,7 @@ def _last_optional(pattern: str) -> int:
     return 0
 
 
+_FOREIGN = re.compile(r"\(\?(?!:|P<)|\\[1-9AKRXZ]")
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 
 

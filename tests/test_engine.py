@@ -140,6 +140,8 @@ def test_classes_are_narrowed_to_one_line(pattern: str, narrowed: str) -> None:
         (r"(?:a)?", r"(?:a)?"),
         (r"a|(?:b)?", r"a|(?:b)?"),
         (r"a(?:b)?$", r"a(?:b)?$"),
+        (r"a(?:b(?=c))?", r"a(?:b(?=c))?"),
+        (r"(a)(?:b\1)?", r"(a)(?:b\1)?"),
         (r"a(?:b){0,2}", r"a(?:b){0,2}"),
         (r"a)?", r"a)?"),
     ],
