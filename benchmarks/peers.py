@@ -38,7 +38,7 @@ from ingest.files import discover
 from ingest.streams import zstd
 from matcher.bench import BenchResult
 from matcher.catalogue import Catalogue, load
-from matcher.engine import Engine, PatternSet, cache_directory, within_line
+from matcher.engine import Engine, PatternSet, cache_directory, decisive, within_line
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -707,7 +707,9 @@ class Limit:
         """Raises PeerError where there is no C compiler or no Hyperscan for it."""
         self._program, self._database = directory / "hs_scan", directory / "patterns.hsdb"
         self._patterns = directory / "patterns.txt"
-        self._patterns.write_text("".join(f"{within_line(pattern)}\n" for pattern in patterns))
+        self._patterns.write_text(
+            "".join(f"{within_line(decisive(pattern))}\n" for pattern in patterns)
+        )
         compiler = shutil.which("cc")
         if not compiler:
             raise PeerError("hs_scan: no C compiler: apt install gcc libhyperscan-dev")

@@ -1,4 +1,4 @@
-"""Sets of patterns beside the catalogue: larger ones, and those that leave a signature out."""
+"""Sets of patterns beside the catalogue: larger ones, plain ones, and some without a signature."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import string
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from matcher import bench
 from matcher.bench import Work
-from matcher.catalogue import Catalogue
+from matcher.catalogue import Catalogue, Signature
 from matcher.engine import PatternSet
 
 # -- larger ones ---------------------------------------------------------------------------------
@@ -46,6 +47,49 @@ def found(catalogue: Catalogue, patterns: Sequence[str], cache: Path | None = No
     examples = [s.match[0].encode() for s in catalogue.signatures[: len(patterns)]]
     matched = PatternSet(patterns, cache=cache).found(b"\n".join(examples))
     return sum(number < len(examples) for number in matched)
+
+
+# -- plain ones ----------------------------------------------------------------------------------
+
+# Hyperscan takes a set of long literals by four bytes a step, which is half as fast as by two; one
+# short word decides it.
+_SHORT = "OOM"
+
+
+class Plain(NamedTuple):
+    """A plain pattern and a text that it matches."""
+
+    pattern: str
+    example: str
+
+
+def plain(catalogue: Catalogue, number: int) -> list[Plain]:
+    r"""So many patterns that are easy on Hyperscan: words as they are, `\d` for numbers.
+
+    They are what signatures match in their first examples, taken evenly from the whole catalogue,
+    and one short word.
+    """
+    signatures = catalogue.signatures
+    places = {place * len(signatures) // (number - 1) for place in range(number - 1)}
+    examples = [_matched(signatures[place]) for place in sorted(places)]
+    return [*(Plain(_spelled(text), text) for text in examples), Plain(_SHORT, _SHORT)]
+
+
+def _matched(signature: Signature) -> str:
+    match = re.search(signature.pattern, signature.match[0])
+    assert match, f"{signature.id}: checked when the catalogue was loaded"
+    return match[0]
+
+
+def _spelled(text: str) -> str:
+    parts = re.split(r"([0-9]+)", text)
+    return "".join(r"\d{1,19}" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+
+
+def found_plain(patterns: Sequence[Plain], cache: Path | None = None) -> int:
+    """How many of the patterns match their own example."""
+    found = PatternSet([one.pattern for one in patterns], cache=cache).found
+    return sum(number in found(one.example.encode()) for number, one in enumerate(patterns))
 
 
 # -- without one ---------------------------------------------------------------------------------

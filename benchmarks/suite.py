@@ -32,7 +32,10 @@ class DefinitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One benchmark. `count` is at scale 1; None where the catalogue decides it."""
+    """One benchmark. `count` is at scale 1; None where the catalogue decides it.
+
+    In the model plain it is the number of patterns, each found in a text of its own.
+    """
 
     name: str
     model: str
@@ -57,6 +60,7 @@ MODELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "help": ((), ()),
     "limit": (_ON, ()),
     "blocks": (_ON, ("patterns",)),
+    "plain": (_ON, ()),
     "scan": (_ON, ()),
     "cost": (_ON, ()),
     "c": (_ON, ()),
@@ -164,6 +168,9 @@ def _problems(entry: Mapping[str, Any], known: Mapping[str, Corpus]) -> Iterator
         return
     if (corpus := known.get(entry["corpus"])) is None:
         yield f"corpus is {entry['corpus']!r}: one of {', '.join(known)}"
+    elif model == "plain":
+        if entry["count"] < 1:
+            yield f"count is {entry['count']}: say how many patterns, 1 or more"
     elif (makes := counted(model, corpus)) != entry["count"] or makes < 1:
         yield f"count is {entry['count']:,}, its corpus makes {makes:,}: they must agree, above 0"
 

@@ -125,6 +125,14 @@ def of_corpus(one: Bench, at: Setting, stack: ExitStack) -> Proved:
                 return Proved(corpus.hits, lambda: at.found, work)
             own = min(number, len(at.catalogue.signatures))
             return Proved(own, partial(sets.found, at.catalogue, chosen, cache), work)
+        case "plain":
+            easy = sets.plain(at.catalogue, one.count or 0)
+            scan = bench.bare([made.pattern for made in easy], at.directory)
+            return Proved(
+                len(easy),
+                partial(sets.found_plain, easy, at.directory),
+                Work(at.bytes, partial(passing, scan, at, whole=True)),
+            )
         case "c":
             return Proved(corpus.hits, lambda: at.found, aside=partial(racing, at))
         case "peers":

@@ -118,6 +118,11 @@ def test_definition_is_read_whole(data: Write) -> None:
             '"ingest/a"\nmodel = "ingest"\nworkers = 0',
             "workers is 0: give 1 or more",
         ),
+        (
+            '"scan/a"\nmodel = "scan"\ncorpus = "a"\ncount = 2',
+            '"plain/a"\nmodel = "plain"\ncorpus = "a"\ncount = 0',
+            "count is 0: say how many patterns, 1 or more",
+        ),
         ("count = 2", f"count = 2\n{SOUND.split(chr(10), 2)[2]}", "scan/a: name stands twice"),
     ],
 )
@@ -278,6 +283,18 @@ def test_more_patterns_than_the_catalogue_has_are_all_different() -> None:
 def test_copies_of_patterns_change_words_alone() -> None:
     shifted = sets._shifted(r"Fatal [Ee]rror\s+in (?P<path>\S{2,9}) (?:disk|it)\.gone", 1)
     assert shifted == r"Hcvcn [Ee]ttqt\s+in (?P<path>\S{2,9}) (?:fkum|it)\.iqpg"
+
+
+def test_plain_patterns_are_words_and_numbers_of_the_catalogue(catalogue: Path) -> None:
+    some = load(catalogue)
+    made = sets.plain(some, 3)
+    assert made == [
+        *(sets.Plain(rf"{part}\ broke", f"{part} broke") for part in ("pump", "pipe")),
+        sets.Plain("OOM", "OOM"),
+    ]
+    assert sets._spelled("step 12: 3.5 s") == r"step\ \d{1,19}:\ \d{1,19}\.\d{1,19}\ s"
+    assert sets.found_plain(made) == 3
+    assert sets.found_plain([made[0], made[1]._replace(example="gone")]) == 1
 
 
 def test_leaving_out_names_what_it_costs(catalogue: Path, monkeypatch: pytest.MonkeyPatch) -> None:

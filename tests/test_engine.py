@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matcher.catalogue import CatalogueError
-from matcher.engine import Engine, Hits, Oracle, PatternSet, within_line
+from matcher.engine import Engine, Hits, Oracle, PatternSet, decisive, within_line
 from tests.support import catalogue, signature
 
 CATALOGUE = catalogue(
@@ -127,6 +127,27 @@ def test_dense_and_sparse_line_bounds_agree(parts: list[bytes]) -> None:
 def test_classes_are_narrowed_to_one_line(pattern: str, narrowed: str) -> None:
     assert within_line(pattern) == narrowed
     re.compile(narrowed)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        (r"gone(?: on (?P<host>\w{1,9}))?", "gone"),
+        (r"a(?:b(?:c)?)?(?:[)(]{2})?", "a"),
+        (r"a|b(?:c)?", "a|b"),
+        (r"(a)b\)?", r"(a)b\)?"),
+        (r"(a)[b)]?", r"(a)[b)]?"),
+        (r"(?:a)?", r"(?:a)?"),
+        (r"a|(?:b)?", r"a|(?:b)?"),
+        (r"a(?:b)?$", r"a(?:b)?$"),
+        (r"a(?:b(?=c))?", r"a(?:b(?=c))?"),
+        (r"(a)(?:b\1)?", r"(a)(?:b\1)?"),
+        (r"a(?:b){0,2}", r"a(?:b){0,2}"),
+        (r"a)?", r"a)?"),
+    ],
+)
+def test_optional_end_is_left_to_re(pattern: str, kept: str) -> None:
+    assert decisive(pattern) == kept
 
 
 def test_every_refused_pattern_is_named() -> None:
