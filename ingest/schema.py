@@ -358,6 +358,12 @@ def additions(have: Mapping[str, Set[str]]) -> str:
     )
 
 
+def column(table: str, name: str) -> pa.DataType:
+    """The type of a column."""
+    schema = next(one.schema for one in TABLES if one.name == table)
+    return schema.field(name).type
+
+
 def dictionary() -> list[dict[str, str]]:
     """The data dictionary: a row a column, with its SQL type and what it means."""
     return [

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ingest import schema
 from ingest.rows import Rows, StoreError
 from matcher.catalogue import Catalogue
+from matcher.pseudonyms import KEY_BYTES, PSEUDONYM, Pseudonyms, Renamer, new_key
 
 # The database's buffers: beyond this it writes what a transaction holds to its file at once.
 MEMORY_BYTES = 192 << 20
@@ -138,6 +139,92 @@ class Store:
         except duckdb.Error:
             return not views
         return not views or (found is not None and f"'{found[0]}'" in views)
+
+    def key(self, *, strict: bool, given: bytes = b"") -> bytes:
+        """The key of this database's pseudonyms; none for one that has names as they are.
+
+        It lies beside the database, not in it: who has both can try names against pseudonyms. One
+        in memory has `given` or a new one. Raises StoreError where a database would come to have
+        both names and pseudonyms, or where the key is gone.
+        """
+        con = self._connection
+        found = con.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE table_name = 'pseudonyms'"
+        ).fetchone()
+        row = found and con.execute("SELECT key_digest FROM pseudonyms").fetchone()
+        if not strict:
+            if row:
+                raise StoreError(
+                    f"{self.path}: made with --mask strict: give that again, or name another --db"
+                )
+            return b""
+        if not row and con.execute("SELECT 1 FROM scans LIMIT 1").fetchone():
+            raise StoreError(
+                f"{self.path}: has names as they are, read without --mask strict: "
+                "name another --db"
+            )
+        key = _key(self.path, new=not row, given=given)
+        digest = Pseudonyms(key).digest("key")
+        if row and row[0] != digest:
+            raise StoreError(
+                f"{_key_path(self.path)}: not the key of {self.path}: "
+                "restore the one that was beside it, or name another --db"
+            )
+        if not row:
+            con.execute("BEGIN")
+            con.execute("CREATE TABLE pseudonyms (key_digest VARCHAR)")
+            con.execute("INSERT INTO pseudonyms VALUES (?)", [digest])
+            con.execute("COMMIT")
+        return key
+
+    def rename(self, names: Pseudonyms) -> None:
+        """Replace names in all texts that another file has told to be names."""
+        con = self._connection
+        text = "\nUNION ALL ".join(
+            f"SELECT {column}::VARCHAR AS text FROM {table}" for table, column in _TEXTS
+        )
+        con.execute("BEGIN")
+        wanted = con.execute(
+            f"SELECT DISTINCT unnest(regexp_extract_all(text, '{PSEUDONYM}')) FROM ({text})"  # noqa: S608
+        ).fetchall()
+        words = con.execute(
+            f"SELECT DISTINCT unnest(regexp_extract_all(lower(text), '{_WORD}')) FROM ({text})"  # noqa: S608
+        ).fetchall()
+        found = names.in_texts((word for (word,) in words), {one for (one,) in wanted})
+        if found:
+            renamer = Renamer(names, found)
+            for table, column in _TEXTS:
+                self._replace(table, column, list(found), renamer)
+        con.execute("COMMIT")
+
+    def _replace(self, table: str, column: str, known: list[str], renamer: Renamer) -> None:
+        """Replace names in one column, in the rows that may hold some."""
+        con = self._connection
+        rows = con.execute(
+            f"SELECT rowid, {column} FROM {table} WHERE EXISTS (SELECT 1 FROM unnest(?) AS k(name) "  # noqa: S608
+            f"WHERE contains(lower({column}::VARCHAR), k.name))",
+            [known],
+        ).fetchall()
+        if not rows:
+            return
+        ids, values = zip(*rows, strict=True)
+        clean = [
+            {name: renamer.known(text) for name, text in value.items()}
+            if isinstance(value, dict)
+            else renamer.known(value)
+            for value in values
+        ]
+        kind = schema.column(table, column)
+        values_ = [list(value.items()) if isinstance(value, dict) else value for value in clean]
+        con.register(
+            "renamed",
+            pa.table({"id": pa.array(ids, pa.int64()), "value": pa.array(values_, kind)}),
+        )
+        con.execute(
+            f"UPDATE {table} SET {column} = r.value FROM renamed AS r "  # noqa: S608
+            f"WHERE {table}.rowid = r.id"
+        )
+        con.unregister("renamed")
 
     def known(self, digest: str) -> Known:
         """The files that the database has; failed ones are to be read again."""
@@ -309,6 +396,42 @@ class Store:
         for shape, things, given in tables:
             self._connection.execute(f"DELETE FROM {shape.name}")  # noqa: S608
             self._insert(shape, _table(shape, things, given).to_reader())
+
+
+# Columns in which names may stand.
+_TEXTS = (
+    ("scans", "arguments"),
+    *(("files", name) for name in ("path", "location", "cluster", "run", "job", "host", "error")),
+    *(("events", name) for name in ("cluster", "run", "job", "host", "captures", "message")),
+    ("evidence", "text"),
+)
+_WORD = "[a-z0-9_]+(?:[-.][a-z0-9_]+)*"
+
+
+def _key_path(path: Path | None) -> Path:
+    return Path(f"{path}.key")
+
+
+def _key(path: Path | None, *, new: bool, given: bytes) -> bytes:
+    """The key that lies beside a database; a `new` database gets one where none is there."""
+    if path is None:
+        return given or new_key()
+    place = _key_path(path)
+    try:
+        if new and not place.exists():
+            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write((given or new_key()).hex() + "\n")
+        key = bytes.fromhex(place.read_text())
+    except FileNotFoundError:
+        raise StoreError(
+            f"{place}: the key of the pseudonyms is not there: restore it, or name another --db"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{place}: cannot be read as a key ({error}): restore it") from error
+    if len(key) != KEY_BYTES:
+        raise StoreError(f"{place}: not a key of pseudonyms: restore it, or name another --db")
+    return key
 
 
 class _Check(NamedTuple):

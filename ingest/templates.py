@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from ingest import blocks, headers
-from ingest.pipeline import Plan
+from ingest.pipeline import Plan, stored_path
 from matcher import engine
 from matcher.mask import Masker
 
@@ -52,6 +52,7 @@ def count(plan: Plan) -> Templates:
         else:
             whole = False
     masker = Masker(plan.mask, engine.cache_directory())
+    names = plan.names.renamer() if plan.names else None
     clock = headers.Clock(ZoneInfo("UTC"))
     found: dict[str, Seen] = {}
     for seen, line in raw.values():
@@ -59,6 +60,8 @@ def count(plan: Plan) -> Templates:
         message = header.text if header.text is not None else line[header.body : header.end]
         # Masked before its numbers go: a key is known by its form.
         clean, _ = masker.mask(message)
+        if names is not None:
+            clean = names.text(clean.decode(errors="replace")).encode()
         text = _SPACES.sub(b" ", _VARYING.sub(b"#", clean)).strip().decode(errors="replace")
         if not text:
             continue
@@ -78,6 +81,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, int, bytes]]:
     left = MOST_BYTES
     for source in plan.sources():
         for file, reader in blocks.open_source(source, block_bytes=plan.block_bytes):
+            path = stored_path(file, plan.key)
             for block in reader or ():
                 if left <= 0:
                     continue
@@ -87,4 +91,4 @@ def _lines(plan: Plan) -> Iterator[tuple[str, int, bytes]]:
                     # Of a line redrawn with CR the end was shown last.
                     shown = line.rstrip(b"\r").rsplit(b"\r", 1)[-1][:_LINE_BYTES]
                     if shown:
-                        yield file.path, number, shown
+                        yield path, number, shown
