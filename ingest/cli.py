@@ -673,7 +673,6 @@ def _diagnose_files(
     What is read lies in a private directory until then.
     """
     import tempfile
-
     from dataclasses import replace
 
     from ingest import pipeline, templates

@@ -466,18 +466,14 @@ def _first(jobs: Iterator[Job], workers: int) -> tuple[list[Job], bool]:
     return first, alone
 
 
-def _whole(
-    job: Sequence[Source], done: Rows | Found | WorkerDied, digest: str, key: bytes
-) -> Rows:
+def _whole(job: Sequence[Source], done: Rows | Found | WorkerDied, digest: str, key: bytes) -> Rows:
     """The rows of a job that is no part, also where its worker was killed."""
     if isinstance(done, Rows):
         return done
     return Rows([_lost(source, digest, key) for source in job])
 
 
-def _stitched(
-    source: Source, found: Sequence[Found], digest: str, key: bytes
-) -> list[Rows]:
+def _stitched(source: Source, found: Sequence[Found], digest: str, key: bytes) -> list[Rows]:
     """The rows of a file that was read in these parts."""
     if not found:
         return []

@@ -360,8 +360,8 @@ def additions(have: Mapping[str, Set[str]]) -> str:
 
 def column(table: str, name: str) -> pa.DataType:
     """The type of a column."""
-    schema = next(one.schema for one in TABLES if one.name == table)
-    return schema.field(name).type
+    kind: pa.DataType = next(one for one in TABLES if one.name == table).schema.field(name).type
+    return kind
 
 
 def dictionary() -> list[dict[str, str]]:

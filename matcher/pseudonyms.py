@@ -25,8 +25,8 @@ _COMMON = frozenset(
     "user users data shared home work scratch public projects project models admin nobody ubuntu "
     "default system log logs run runs train job jobs rank ranks cluster gpu cuda nccl python torch "
     "test tmp opt var usr etc mnt nfs lustre slurm error info warning debug the and for was "
-    "checkpoint checkpoints output outputs dmesg syslog conda miniconda anaconda spack software apps "
-    "lib bin env envs venv dataset datasets group groups runner pytorch nvidia slurmd".split()
+    "checkpoint checkpoints output outputs dmesg syslog conda miniconda anaconda spack software "
+    "apps lib bin env envs venv dataset datasets group groups runner pytorch nvidia slurmd".split()
 )
 _NOBODY = frozenset("none null true false root localhost self unknown default".split())
 _SHORTEST = 2
@@ -39,8 +39,16 @@ _SHAPE = (
     r"(?:(?:node|host|nid|worker|tray|dgx|hgx|cn|gn)[-_]?\d+(?:-\d+)*"
     r"|compute-?\d+(?:-\d+)*|ip(?:-\d{1,3}){4}|gpu-?(?:[a-z]\d+|\d{2,})|r\d+i\d+n\d+)"
 )
-_RANGE = r"(?:node|host|nid|worker|tray|compute|dgx|hgx|cn|gn|gpu)[a-z0-9-]{0,20}\[\d[\d,-]{0,200}\]"
-_DOMAIN = r"(?:(?:\.[A-Za-z0-9-]{1,63}){1,6}\.(?!(?:log|out|err|txt|json|gz|zst|py|so)\b)[A-Za-z]{2,24}\b|\.(?:local|internal|lan|cluster)\b)?"
+_RANGE = (
+    r"(?:node|host|nid|worker|tray|compute|dgx|hgx|cn|gn|gpu)[a-z0-9-]{0,20}"
+    r"\[\d[\d,-]{0,200}\]"
+)
+# The rest of a machine's full name; after it stands no end of a file's name.
+_DOMAIN = (
+    r"(?:(?:\.[A-Za-z0-9-]{1,63}){1,6}"
+    r"\.(?!(?:log|out|err|txt|json|gz|zst|py|so)\b)[A-Za-z]{2,24}\b"
+    r"|\.(?:local|internal|lan|cluster)\b)?"
+)
 _HOSTS = r"[A-Za-z0-9](?:[\w.-]{0,100}[A-Za-z0-9])?(?:\[[\d,-]{1,200}\])?"
 _HOSTS += rf"(?:,{_HOSTS}){{0,64}}"
 _QUOTE = r"""(?:\\{0,7}["'`])?"""
