@@ -477,7 +477,9 @@ def _stitched(source: Source, found: Sequence[Found], digest: str, key: bytes) -
     """The rows of a file that was read in these parts."""
     if not found:
         return []
-    row = _row(files.log_file(source), source, found[0].tally, ("ok", None), digest, key)
+    file = files.log_file(source)
+    state = "ok", None
+    row = _row(file, source, found[0].tally, state, _renamer_by(key, file), digest, key)
     return [Rows([row] if part is found[0] else [], part.events, part.evidence) for part in found]
 
 
@@ -621,6 +623,7 @@ class _Read(NamedTuple):
     source: Source
     tally: Tally
     state: tuple[str, str | None]  # status and error
+    renamer: Renamer | None
 
 
 def _read_file(
@@ -669,7 +672,7 @@ def _read_file(
         tally.cut_lines = stats.cut_lines
     tally.took(recorder)
     tally.seconds = time.monotonic() - started
-    return _Read(file, source, tally, (status, error))
+    return _Read(file, source, tally, (status, error), renamer)
 
 
 def _read_part(part: Part) -> Found:
@@ -766,11 +769,16 @@ def _renamer(names: Pseudonyms | None, file: LogFile) -> Renamer | None:
     return renamer
 
 
+def _renamer_by(key: bytes, file: LogFile) -> Renamer | None:
+    return _renamer(Pseudonyms(key) if key else None, file)
+
+
 def _row(
     file: LogFile,
     source: Source,
     tally: Tally,
     state: tuple[str, str | None],
+    renamer: Renamer | None,
     digest: str,
     key: bytes,
 ) -> FileRow:
@@ -808,16 +816,14 @@ def _row(
         seconds=tally.seconds,
         catalogue_digest=digest,
     )
-    return _renamed(row, file, key)
+    return _renamed(row, renamer, key)
 
 
-def _renamed(row: FileRow, file: LogFile, key: bytes) -> FileRow:
+def _renamed(row: FileRow, renamer: Renamer | None, key: bytes) -> FileRow:
     """The row of a file with the names in it replaced, where there is a key for that."""
-    if not key:
+    if renamer is None:
         return row
     names = Pseudonyms(key)
-    renamer = _renamer(names, file)
-    assert renamer is not None
 
     def text(value: str | None) -> str | None:
         return value and renamer.text(value)
@@ -833,12 +839,6 @@ def _renamed(row: FileRow, file: LogFile, key: bytes) -> FileRow:
         sha256_head=row.sha256_head and names.digest(row.sha256_head),
         error=text(row.error),
     )
-
-
-def stored_path(file: LogFile, key: bytes) -> str:
-    """A file's path as it is stored."""
-    renamer = _renamer(Pseudonyms(key) if key else None, file)
-    return renamer.text(file.path) if renamer else file.path
 
 
 def identity(cluster: str | None, path: str, key: bytes = b"") -> int:
@@ -865,7 +865,7 @@ def _lost(source: Source, digest: str, key: bytes) -> FileRow:
         "the file with `firstfault scan`",
         "catalogue_digest": digest,
     }
-    return _renamed(FileRow(**unknown | known), file, key)
+    return _renamed(FileRow(**unknown | known), _renamer_by(key, file), key)
 
 
 class _Gathered:

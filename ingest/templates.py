@@ -6,14 +6,16 @@ For a comparison of two runs: lines that no signature knows count too, which eve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
 from ingest import blocks, headers
-from ingest.pipeline import Plan, stored_path
+from ingest.files import log_file
+from ingest.pipeline import Plan
 from matcher import engine
 from matcher.mask import Masker
+from matcher.pseudonyms import Renamer
 
 MOST_BYTES = 256 << 20  # of text, decompressed; what lies behind is not counted
 MOST = 200_000  # templates
@@ -52,8 +54,8 @@ def count(plan: Plan) -> Templates:
         else:
             whole = False
     masker = Masker(plan.mask, engine.cache_directory())
-    names = plan.names.renamer() if plan.names else None
     clock = headers.Clock(ZoneInfo("UTC"))
+    names = _names(plan, [line for _, line in raw.values()], clock)
     found: dict[str, Seen] = {}
     for seen, line in raw.values():
         header = headers.parse(line, clock)
@@ -68,8 +70,25 @@ def count(plan: Plan) -> Templates:
         if text in found:
             found[text].count += seen.count
         else:
+            seen.file = names.text(seen.file) if names else seen.file
             found[text] = seen
     return Templates(found, whole and _size(plan) <= MOST_BYTES)
+
+
+def _names(plan: Plan, lines: Sequence[bytes], clock: headers.Clock) -> Renamer | None:
+    """What replaces the names that paths and lines tell, where they are to be replaced."""
+    if plan.names is None:
+        return None
+    names = plan.names.renamer()
+    for source in plan.sources():
+        names.learn(source.location)
+        if host := log_file(source).labels.host:
+            names.learn_host(host)
+    for line in lines:
+        if host := headers.parse(line, clock).host:
+            names.learn_host(host)
+        names.learn(line.decode(errors="replace"))
+    return names
 
 
 def _size(plan: Plan) -> int:
@@ -81,7 +100,6 @@ def _lines(plan: Plan) -> Iterator[tuple[str, int, bytes]]:
     left = MOST_BYTES
     for source in plan.sources():
         for file, reader in blocks.open_source(source, block_bytes=plan.block_bytes):
-            path = stored_path(file, plan.key)
             for block in reader or ():
                 if left <= 0:
                     continue
@@ -91,4 +109,4 @@ def _lines(plan: Plan) -> Iterator[tuple[str, int, bytes]]:
                     # Of a line redrawn with CR the end was shown last.
                     shown = line.rstrip(b"\r").rsplit(b"\r", 1)[-1][:_LINE_BYTES]
                     if shown:
-                        yield path, number, shown
+                        yield file.path, number, shown
