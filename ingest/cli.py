@@ -698,7 +698,7 @@ def _diagnose_files(
             with _store(Path(private) / "healthy.duckdb") as healthy:
                 summary_ = pipeline.ingest(healthy, against, progress)
                 first = found.root_cause.file if found.root_cause else None
-                here, there = templates.count(plan), templates.count(against)
+                here, there = templates.count(plan, against)
                 told = contrasts.contrast(
                     store.connection, healthy.connection, here.seen, there.seen, first
                 )

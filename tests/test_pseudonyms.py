@@ -9,8 +9,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 from ingest import pipeline, schema
+from ingest.cli import app
 from ingest.rows import StoreError
 from ingest.store import Store
 from matcher.pseudonyms import KEY_BYTES, Pseudonyms
@@ -254,6 +256,31 @@ def test_a_key_that_is_gone_or_another_is_told(tmp_path: Path) -> None:
     key.unlink()
     with pytest.raises(StoreError, match="the key of the pseudonyms is not there: restore it"):
         ingest(db, logs)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown", "sarif"])
+def test_a_diagnosis_shows_no_name(tmp_path: Path, form: str) -> None:
+    logs = plant(tmp_path)
+    whole = ["diagnose", str(logs), "--mask", "strict", "--format", form]
+    if form in ("text", "json"):
+        whole += ["--against", str(logs / "c1" / "kernel")]
+    done = CliRunner().invoke(app, whole)
+    assert done.exit_code == 0, done.output
+    assert "host-" in done.output
+    assert [name for name in (*HOSTS, *USERS, *ADDRESSES) if name in done.output.lower()] == []
+
+
+def test_scan_shows_no_name_that_its_file_tells(tmp_path: Path) -> None:
+    log = tmp_path / "home" / USERS[0] / f"rank_0.{HOSTS[1]}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        f"{HOSTS[1]}:77:78 [0] NCCL WARN Call to recv from {ADDRESSES[0]}<29500> failed\n"
+        f"srun: error: {HOSTS[2]}: task 3: Out Of Memory, see /home/{USERS[1]}/x, {HOSTS[2]}\n"
+    )
+    done = CliRunner().invoke(app, ["scan", str(log.parent), "--mask", "strict", "--json"])
+    assert done.exit_code == 0, done.output
+    assert "peer_host" in done.output
+    assert [name for name in (*HOSTS, *USERS, *ADDRESSES) if name in done.output.lower()] == []
 
 
 # -- verdicts ------------------------------------------------------------------------------------
