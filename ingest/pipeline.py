@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -71,7 +71,9 @@ class Plan:
     mask: Level
     rescan: bool
     block_bytes: int
-    key: bytes = b""  # of the pseudonyms that stand for names; none where names stay
+    key: bytes = field(
+        default=b"", repr=False
+    )  # of the pseudonyms that stand for names; none where names stay
 
     @property
     def options(self) -> Options:

@@ -189,42 +189,40 @@ class Store:
         ).fetchall()
         words = con.execute(
             f"SELECT DISTINCT unnest(regexp_extract_all(lower(text), '{_WORD}')) FROM ({text})"  # noqa: S608
-        ).fetchall()
-        found = names.in_texts((word for (word,) in words), {one for (one,) in wanted})
+        )
+        found = names.in_texts(_first(words), {one for (one,) in wanted})
         if found:
             renamer = Renamer(names, found)
             for table, column in _TEXTS:
-                self._replace(table, column, list(found), renamer)
+                self._replace(table, column, renamer)
         con.execute("COMMIT")
 
-    def _replace(self, table: str, column: str, known: list[str], renamer: Renamer) -> None:
-        """Replace names in one column, in the rows that may hold some."""
+    def _replace(self, table: str, column: str, renamer: Renamer) -> None:
+        """Replace known names in one column, some rows at a time."""
         con = self._connection
-        rows = con.execute(
-            f"SELECT rowid, {column} FROM {table} WHERE EXISTS (SELECT 1 FROM unnest(?) AS k(name) "  # noqa: S608
-            f"WHERE contains(lower({column}::VARCHAR), k.name))",
-            [known],
-        ).fetchall()
-        if not rows:
-            return
-        ids, values = zip(*rows, strict=True)
-        clean = [
-            {name: renamer.known(text) for name, text in value.items()}
-            if isinstance(value, dict)
-            else renamer.known(value)
-            for value in values
-        ]
+        last = con.execute(f"SELECT coalesce(max(rowid), -1) FROM {table}").fetchone()  # noqa: S608
+        assert last is not None
         kind = schema.column(table, column)
-        values_ = [list(value.items()) if isinstance(value, dict) else value for value in clean]
-        con.register(
-            "renamed",
-            pa.table({"id": pa.array(ids, pa.int64()), "value": pa.array(values_, kind)}),
-        )
-        con.execute(
-            f"UPDATE {table} SET {column} = r.value FROM renamed AS r "  # noqa: S608
-            f"WHERE {table}.rowid = r.id"
-        )
-        con.unregister("renamed")
+        for first in range(0, last[0] + 1, _ROWS):
+            # A row that is changed may move behind the last one.
+            rows = con.execute(
+                f"SELECT rowid, {column} FROM {table} WHERE {column} IS NOT NULL "  # noqa: S608
+                "AND rowid BETWEEN ? AND ?",
+                [first, min(first + _ROWS - 1, last[0])],
+            ).fetchall()
+            clean = [(id_, value, _renamed(value, renamer)) for id_, value in rows]
+            changed = [(id_, new) for id_, value, new in clean if new != value]
+            if not changed:
+                continue
+            ids, values = zip(*changed, strict=True)
+            values = tuple(list(one.items()) if isinstance(one, dict) else one for one in values)
+            columns = {"id": pa.array(ids, pa.int64()), "value": pa.array(values, kind)}
+            con.register("renamed", pa.table(columns))
+            con.execute(
+                f"UPDATE {table} SET {column} = r.value FROM renamed AS r "  # noqa: S608
+                f"WHERE {table}.rowid = r.id"
+            )
+            con.unregister("renamed")
 
     def known(self, digest: str) -> Known:
         """The files that the database has; failed ones are to be read again."""
@@ -406,6 +404,22 @@ _TEXTS = (
     ("evidence", "text"),
 )
 _WORD = "[a-z0-9_]+(?:[-.][a-z0-9_]+)*"
+
+
+_ROWS = 1 << 14  # read at a time
+
+
+def _renamed(value: Any, renamer: Renamer) -> Any:
+    """A text or a map of texts with known names replaced."""
+    if isinstance(value, dict):
+        return {name: renamer.known(text) for name, text in value.items()}
+    return renamer.known(value)
+
+
+def _first(rows: duckdb.DuckDBPyConnection) -> Iterator[Any]:
+    """The first values of rows, read as they are asked for."""
+    while some := rows.fetchmany(_ROWS):
+        yield from (row[0] for row in some)
 
 
 def _key_path(path: Path | None) -> Path:

@@ -85,6 +85,15 @@ _LISTED = re.compile(r"(,(?![^\[]*\])|:\d{1,5}(?=,|$)|@(?:tcp|o2ib|kfi)\d*(?=,|$
 _MOST_PARTS = 6  # of a name, between separators
 
 
+_WORD = re.compile(r"[A-Za-z0-9]+(?:[-_.][A-Za-z0-9]+)*")
+_DONE = re.compile("(?:host|user|ip)-[0-9a-f]{10}")
+
+
+@functools.cache
+def _domain() -> re.Pattern[str]:
+    return re.compile(_DOMAIN)
+
+
 @functools.cache
 def _places() -> re.Pattern[str]:
     """Compiled where it is needed: only `strict` does."""
@@ -143,11 +152,9 @@ class Pseudonyms:
     def in_texts(self, words: Iterable[str], wanted: set[str]) -> dict[str, str]:
         """Of the names that words (in lower case) hold, those with a pseudonym that is wanted."""
         found: dict[str, str] = {}
-        tried: set[str] = set()
         for word in words:
             for name in _within(word):
-                if name not in tried and _is_sought(name):
-                    tried.add(name)
+                if name not in found and _is_sought(name):
                     for kind in ("host", "user"):
                         if (pseudonym := self._hash(kind, name)) in wanted:
                             found.setdefault(name, pseudonym)
@@ -160,7 +167,6 @@ class Renamer:
     def __init__(self, names: Pseudonyms, known: Mapping[str, str] | None = None) -> None:
         self._names = names
         self._known = dict(known or {})
-        self._search: re.Pattern[str] | None = None
 
     def host(self, name: str) -> str:
         """The pseudonym of a machine."""
@@ -187,7 +193,6 @@ class Renamer:
     def _learn(self, name: str, pseudonym: str) -> None:
         if name not in self._known and _is_sought(name):
             self._known[name] = pseudonym
-            self._search = None
 
     def text(self, text: str) -> str:
         """The text with the names replaced."""
@@ -195,18 +200,36 @@ class Renamer:
 
     def known(self, text: str) -> str:
         """The text with the names replaced that were learnt, and only those."""
-        if not self._known:
-            return text
-        if self._search is None:
-            words = "|".join(map(re.escape, sorted(self._known, key=len, reverse=True)))
-            # A pseudonym is no text to look for names in.
-            self._search = re.compile(
-                rf"{_EDGE}(?:(?P<done>(?:host|user|ip)-[0-9a-f]{{10}})|(?P<name>(?i:{words}))"
-                rf"{_DOMAIN}){_END}"
+        return _WORD.sub(self._in_word, text) if self._known else text
+
+    def _in_word(self, match: re.Match[str]) -> str:
+        """A word with the known names in it replaced, the longest first, each with its domain."""
+        word, at = match[0], 0
+        pieces = _SEPARATORS.split(word)
+        lower = [piece.lower() for piece in pieces]
+        done: list[str] = []
+        while at < len(pieces):
+            stop = next(
+                (
+                    stop
+                    for stop in range(min(at + 2 * _MOST_PARTS - 1, len(pieces)), at, -2)
+                    if "".join(lower[at:stop]) in self._known
+                ),
+                None,
             )
-        return self._search.sub(
-            lambda match: match["done"] or self._known[match["name"].lower()], text
-        )
+            if at + 3 <= len(pieces) and _DONE.fullmatch("".join(pieces[at : at + 3])):
+                done += pieces[at : at + 3]
+                at += 3
+            elif stop is None:
+                done.append(pieces[at])
+                at += 1
+            else:
+                done.append(self._known["".join(lower[at:stop])])
+                rest = "".join(pieces[stop:])
+                if domain := _domain().match(rest):
+                    pieces = _SEPARATORS.split(rest[domain.end() :]) if domain[0] else pieces[stop:]
+                    lower, at = [piece.lower() for piece in pieces], 0
+        return "".join(done)
 
     def captures(self, captures: Mapping[str, str]) -> dict[str, str]:
         """The captures of a message with the names replaced."""
