@@ -673,17 +673,24 @@ def _diagnose_files(
     What is read lies in a private directory until then.
     """
     import tempfile
+    from dataclasses import replace
 
     from ingest import pipeline, templates
     from queries import contrast as contrasts
     from queries import diagnosis
     from queries import report as reports
 
+    plan = plan.keyed()
+    against = against and replace(against, key=plan.key)
+    names = plan.names
     with tempfile.TemporaryDirectory(prefix="firstfault-") as private, _progress() as progress:
         with _store(Path(private) / "run.duckdb") as store:
             summary = pipeline.ingest(store, plan, progress)
             if run is None:
-                store.gather(_together(plan.paths))
+                together = _together(plan.paths)
+                store.gather(names.renamer().text(together) if names else together)
+                if names is not None:
+                    store.rename(names)
             reports.prepare(store.connection)
             found = diagnosis.diagnose(store.connection, run)
             if against is None:
@@ -691,7 +698,7 @@ def _diagnose_files(
             with _store(Path(private) / "healthy.duckdb") as healthy:
                 summary_ = pipeline.ingest(healthy, against, progress)
                 first = found.root_cause.file if found.root_cause else None
-                here, there = templates.count(plan), templates.count(against)
+                here, there = templates.count(plan, against)
                 told = contrasts.contrast(
                     store.connection, healthy.connection, here.seen, there.seen, first
                 )

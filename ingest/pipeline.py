@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +33,7 @@ from ingest.rows import Batches, FileRow, Rows, StoreError
 from matcher import engine
 from matcher.catalogue import BUILT_IN, Catalogue, load
 from matcher.mask import Level, Masker
+from matcher.pseudonyms import Pseudonyms, Renamer, new_key
 
 if TYPE_CHECKING:
     from ingest.executors import WorkerDied
@@ -70,11 +71,25 @@ class Plan:
     mask: Level
     rescan: bool
     block_bytes: int
+    key: bytes = field(
+        default=b"", repr=False
+    )  # of the pseudonyms that stand for names; none where names stay
 
     @property
     def options(self) -> Options:
         """What recording needs of the plan."""
         return Options(every_match=self.every_match, metrics=self.metrics)
+
+    @property
+    def names(self) -> Pseudonyms | None:
+        """The pseudonyms that stand for names; None where names stay."""
+        return Pseudonyms(self.key) if self.key else None
+
+    def keyed(self, key: bytes = b"") -> Plan:
+        """This with a key, its own or else `key` or a new one, where names are to be replaced."""
+        if self.mask != "strict" or self.key:
+            return self
+        return replace(self, key=key or new_key())
 
     def zone(self, cluster: str | None) -> ZoneInfo:
         """The zone of times that name none, for files of this cluster."""
@@ -234,15 +249,17 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     catalogue = load(*plan.catalogues, cache=cache)
     scanner = engine.Engine(catalogue, cache)  # compiled once, here; workers load it
     digest = plan.digest(catalogue)
+    plan = replace(plan, key=store.key(strict=plan.mask == "strict", given=plan.key))
+    names = plan.names
     known, archives = store.known(digest), store.archives()
-    arguments = {"paths": plan.paths, "cluster": plan.cluster, "layout": plan.layout}
+    arguments = _arguments(plan)
     scan_id = store.begin(_version(), engine.version(), catalogue, arguments)
     tally = dict.fromkeys(Summary._fields, 0)
     sizes = {"done": 0, "total": 0}
 
     def fresh() -> Iterator[Source]:
         for source in plan.sources():
-            file_id = identity(source.cluster, source.path)
+            file_id = identity(source.cluster, source.path, plan.key)
             before = known.get(file_id)
             same = before == (source.size, source.mtime_us, True)
             if same and not plan.rescan and source.location != files.STDIN:
@@ -268,11 +285,24 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
                     _count(tally, row)
                 sizes["done"] += done
                 progress.update(**sizes, events=tally["events"], files=tally["files"])
+        if names is not None:
+            store.rename(names)
         store.finish(scan_id)
     finally:
         shutil.rmtree(spool, ignore_errors=True)
     tally.pop("seconds")
     return Summary(**tally, seconds=time.monotonic() - started)
+
+
+def _arguments(plan: Plan) -> dict[str, object]:
+    """What was asked for, as `scans` has it."""
+    names = plan.names
+    text = names.renamer().text if names else str
+    return {
+        "paths": [text(files.storable(path)) for path in plan.paths],
+        "cluster": plan.cluster and text(plan.cluster),
+        "layout": plan.layout and text(plan.layout),
+    }
 
 
 def _refuse_other(source: Source, before: str | None) -> None:
@@ -293,6 +323,7 @@ def results(plan: Plan) -> Iterator[Rows]:
     """The rows of each source of the plan, read in this process; nothing is stored."""
     catalogue = load(*plan.catalogues, cache=engine.cache_directory())
     scanner = engine.Engine(catalogue, engine.cache_directory())
+    plan = plan.keyed()
     _prepare(plan, scanner, plan.digest(catalogue), None)
     for source in plan.sources():
         yield _read_whole([source])
@@ -400,19 +431,19 @@ def _results(
     )
     for job, done in executors.run(pool, _read, wanted, window):
         if not isinstance(job, Part):
-            yield _size(job), [_whole(job, done, digest)]
+            yield _size(job), [_whole(job, done, digest, plan.key)]
             continue
         told[job.source] = told.get(job.source, 0) + job.size_bytes
         if isinstance(done, parts.Found):
-            yield job.size_bytes, _stitched(job.source, gathering.add(job, done), digest)
+            yield job.size_bytes, _stitched(job.source, gathering.add(job, done), digest, plan.key)
         elif job.source not in gathering.over:
             gathering.drop(job.source)
             left = (job.source.size or 0) - told[job.source]
-            yield job.size_bytes + left, [Rows([_lost(job.source, digest)])]
+            yield job.size_bytes + left, [Rows([_lost(job.source, digest, plan.key)])]
     again: list[Job] = [[source] for source in gathering.again]
     for job, done in executors.run(pool, _read, again, window) if again else ():
         assert not isinstance(job, Part)
-        yield _size(job) - told[job[0]], [_whole(job, done, digest)]
+        yield _size(job) - told[job[0]], [_whole(job, done, digest, plan.key)]
 
 
 def _first(jobs: Iterator[Job], workers: int) -> tuple[list[Job], bool]:
@@ -437,18 +468,20 @@ def _first(jobs: Iterator[Job], workers: int) -> tuple[list[Job], bool]:
     return first, alone
 
 
-def _whole(job: Sequence[Source], done: Rows | Found | WorkerDied, digest: str) -> Rows:
+def _whole(job: Sequence[Source], done: Rows | Found | WorkerDied, digest: str, key: bytes) -> Rows:
     """The rows of a job that is no part, also where its worker was killed."""
     if isinstance(done, Rows):
         return done
-    return Rows([_lost(source, digest) for source in job])
+    return Rows([_lost(source, digest, key) for source in job])
 
 
-def _stitched(source: Source, found: Sequence[Found], digest: str) -> list[Rows]:
+def _stitched(source: Source, found: Sequence[Found], digest: str, key: bytes) -> list[Rows]:
     """The rows of a file that was read in these parts."""
     if not found:
         return []
-    row = _row(files.log_file(source), source, found[0].tally, ("ok", None), digest)
+    file = files.log_file(source)
+    state = "ok", None
+    row = _row(file, source, found[0].tally, state, _renamer_by(key, file), digest, key)
     return [Rows([row] if part is found[0] else [], part.events, part.evidence) for part in found]
 
 
@@ -507,6 +540,7 @@ class _Worker(NamedTuple):
     scanner: engine.Scanner
     rules: Rules
     masker: Masker
+    names: Pseudonyms | None
     survey: engine.PatternSet
     plan: Plan
     digest: str
@@ -548,6 +582,7 @@ def _prepare(
         scanner=scanner,
         rules=Rules(scanner.catalogue, plan.options),
         masker=Masker(plan.mask, cache),
+        names=plan.names,
         survey=engine.PatternSet([headers.RANK_TAG], cache=cache),
         plan=plan,
         digest=digest,
@@ -568,7 +603,8 @@ def _read_whole(job: Sequence[Source]) -> Rows:
     worker = _worker
     assert worker is not None
     # Named by its first file, which no other job has.
-    name = f"{identity(job[0].cluster, job[0].path):016x}" if job else ""
+    key = worker.plan.key
+    name = f"{identity(job[0].cluster, job[0].path, key):016x}" if job else ""
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None)
     survey = _Survey(worker.survey)
     read = [
@@ -579,7 +615,7 @@ def _read_whole(job: Sequence[Source]) -> Rows:
         )
     ]
     survey.count()
-    return gathered.finish([_row(*one, worker.digest) for one in read])
+    return gathered.finish([_row(*one, worker.digest, worker.plan.key) for one in read])
 
 
 class _Read(NamedTuple):
@@ -589,6 +625,7 @@ class _Read(NamedTuple):
     source: Source
     tally: Tally
     state: tuple[str, str | None]  # status and error
+    renamer: Renamer | None
 
 
 def _read_file(
@@ -602,8 +639,9 @@ def _read_file(
     """Read one file into `gathered` and `survey`."""
     started = time.monotonic()
     tz = worker.plan.zone(file.labels.cluster)
-    file_id = identity(file.labels.cluster, file.path)
-    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz)
+    file_id = identity(file.labels.cluster, file.path, worker.plan.key)
+    renamer = _renamer(worker.names, file)
+    recorder = records.Recorder(file, file_id, worker.rules, worker.masker, tz, None, renamer)
     tally = Tally()
     error = file.problem
     status = file.status if file.problem else "ok"
@@ -636,7 +674,7 @@ def _read_file(
         tally.cut_lines = stats.cut_lines
     tally.took(recorder)
     tally.seconds = time.monotonic() - started
-    return _Read(file, source, tally, (status, error))
+    return _Read(file, source, tally, (status, error), renamer)
 
 
 def _read_part(part: Part) -> Found:
@@ -649,7 +687,7 @@ def _read_part(part: Part) -> Found:
     started = time.monotonic()
     source = part.source
     file = files.log_file(source)
-    file_id = identity(file.labels.cluster, file.path)
+    file_id = identity(file.labels.cluster, file.path, worker.plan.key)
     name = f"{file_id:016x}-{part.number}"
     gathered = _Gathered(f"{worker.spool}/{name}" if worker.spool else None, most=0)
     guess = headers.Guess(part.near_us)
@@ -660,6 +698,7 @@ def _read_part(part: Part) -> Found:
         worker.masker,
         worker.plan.zone(file.labels.cluster),
         records.Entry(guess, part.warm_from) if part.number else None,
+        _renamer(worker.names, file),
     )
     survey = _Survey(worker.survey)
     tally = Tally()
@@ -721,14 +760,35 @@ def _read_part(part: Part) -> Found:
     )
 
 
+def _renamer(names: Pseudonyms | None, file: LogFile) -> Renamer | None:
+    """For the texts of a file, where names are to be replaced: it knows those in its path."""
+    if names is None:
+        return None
+    renamer = names.renamer()
+    if file.labels.host is not None:
+        renamer.learn_host(file.labels.host)
+    renamer.learn(file.source)
+    return renamer
+
+
+def _renamer_by(key: bytes, file: LogFile) -> Renamer | None:
+    return _renamer(Pseudonyms(key) if key else None, file)
+
+
 def _row(
-    file: LogFile, source: Source, tally: Tally, state: tuple[str, str | None], digest: str
+    file: LogFile,
+    source: Source,
+    tally: Tally,
+    state: tuple[str, str | None],
+    renamer: Renamer | None,
+    digest: str,
+    key: bytes,
 ) -> FileRow:
     """The `files` row of a file that was read; `state` is its status and error."""
     labels = file.labels
     status, error = state
-    return FileRow(
-        file_id=identity(labels.cluster, file.path),
+    row = FileRow(
+        file_id=identity(labels.cluster, file.path, key),
         path=file.path,
         location=files.storable(file.source),
         cluster=labels.cluster,
@@ -752,26 +812,49 @@ def _row(
         replaced_bytes=tally.replaced_bytes,
         masked=tally.masked,
         sha256_head=tally.sha256_head,
-        archive_id=None if file.member is None else identity(source.cluster, source.path),
+        archive_id=None if file.member is None else identity(source.cluster, source.path, key),
         status=status,
         error=error,
         seconds=tally.seconds,
         catalogue_digest=digest,
     )
+    return _renamed(row, renamer, key)
 
 
-def identity(cluster: str | None, path: str) -> int:
-    """64-bit hash of (cluster, stored path): the same on every machine."""
-    key = f"{cluster or ''}\0{path}".encode(errors="surrogateescape")
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+def _renamed(row: FileRow, renamer: Renamer | None, key: bytes) -> FileRow:
+    """The row of a file with the names in it replaced, where there is a key for that."""
+    if renamer is None:
+        return row
+    names = Pseudonyms(key)
+
+    def text(value: str | None) -> str | None:
+        return value and renamer.text(value)
+
+    return row._replace(
+        path=renamer.text(row.path),
+        location=renamer.text(row.location),
+        cluster=text(row.cluster),
+        run=text(row.run),
+        job=text(row.job),
+        host=row.host and names.host(row.host),
+        # Content that is known but for a name could be tried against a plain digest.
+        sha256_head=row.sha256_head and names.digest(row.sha256_head),
+        error=text(row.error),
+    )
 
 
-def _lost(source: Source, digest: str) -> FileRow:
+def identity(cluster: str | None, path: str, key: bytes = b"") -> int:
+    """64-bit hash of (cluster, path): the same on every machine, or for the same key."""
+    text = f"{cluster or ''}\0{path}".encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, key=key, digest_size=8).digest(), "big")
+
+
+def _lost(source: Source, digest: str, key: bytes) -> FileRow:
     """The row of a file whose worker was killed while it read this file alone."""
     file = files.log_file(source)
     unknown: dict[str, Any] = dict.fromkeys(FileRow._fields)
     known = {
-        "file_id": identity(file.labels.cluster, file.path),
+        "file_id": identity(file.labels.cluster, file.path, key),
         "path": file.path,
         "location": files.storable(file.source),
         "cluster": file.labels.cluster,
@@ -784,7 +867,7 @@ def _lost(source: Source, digest: str) -> FileRow:
         "the file with `firstfault scan`",
         "catalogue_digest": digest,
     }
-    return FileRow(**unknown | known)
+    return _renamed(FileRow(**unknown | known), _renamer_by(key, file), key)
 
 
 class _Gathered:

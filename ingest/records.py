@@ -25,6 +25,7 @@ from ingest.schema import EVENTS, EVIDENCE
 from matcher.catalogue import Catalogue, Failure, Signature
 from matcher.engine import Hits
 from matcher.mask import Masker
+from matcher.pseudonyms import HOST_CAPTURES, Renamer
 
 MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds the match
 EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
@@ -290,6 +291,7 @@ class Recorder:
         masker: Masker,
         tz: Any,
         entry: Entry | None = None,
+        renamer: Renamer | None = None,
     ) -> None:
         self.losses = Losses()
         self.evidence_for: dict[str, tuple[int, Losses]] = {}  # by failure
@@ -300,6 +302,7 @@ class Recorder:
         self._file_id = file_id
         self._rules = rules
         self._masker = masker
+        self._renamer = renamer
         guess = entry.guess if entry else None
         self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, guess=guess)
         self._stamps = _Stamps(self._clock, entry.warm_from if entry else 0)
@@ -375,9 +378,11 @@ class Recorder:
 
     def take(self) -> tuple[list[Row], list[Line]]:
         """The rows closed and the lines of evidence collected since the last call."""
-        taken = self._closed, self._evidence
+        rows, lines = self._closed, self._evidence
         self._closed, self._evidence = [], []
-        return taken
+        if self._renamer is not None:
+            lines = _renamed(self._renamer, rows, lines)
+        return rows, lines
 
     def _look_for_first(self, block: Block) -> None:
         stop = min(block.end, block.start + LOOK - block.offset)
@@ -701,6 +706,41 @@ def _cut(line: bytes, redrawn: bool, shortened: bool) -> bytes:
     if redrawn:
         return line[margin:][-EVIDENCE_BYTES:]
     return line[: len(line) - margin][:EVIDENCE_BYTES]
+
+
+def _renamed(names: Renamer, rows: Sequence[Row], lines: Sequence[Line]) -> list[Line]:
+    """The lines with the names in them replaced, as they are in the rows themselves.
+
+    Only now, for what a signature reads in a message hangs on its wording.
+    """
+    for row in rows:
+        told = (row.message.captures.get(name) for name in HOST_CAPTURES)
+        for host in (row.host, *told):
+            if host:
+                names.learn_host(host)
+        names.learn(row.message.text)
+    for line in lines:
+        names.learn(line.text)
+    # What ranks print alike is one message in many rows.
+    messages: dict[int, tuple[Message, Message]] = {}
+    labels: Labels | None = None
+    for row in rows:
+        message = row.message
+        if id(message) not in messages:
+            renamed = message._replace(
+                text=names.text(message.text), captures=names.captures(message.captures)
+            )
+            messages[id(message)] = message, renamed  # both, that the id stays its own
+        if labels is None:  # of one file, all the same
+            cluster, run, job = (
+                value and names.text(value)
+                for value in (row.labels.cluster, row.labels.run, row.labels.job)
+            )
+            labels = row.labels._replace(cluster=cluster, run=run, job=job)
+        _, row.message = messages[id(message)]
+        row.labels = labels
+        row.host = row.host and names.host(row.host)
+    return [line._replace(text=names.text(line.text)) for line in lines]
 
 
 def events(rows: Sequence[Row]) -> pa.RecordBatch:

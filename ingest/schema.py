@@ -77,7 +77,7 @@ FILES = _table(
     "One live row a log file or archive member, whatever became of it.",
     ("file_id",),
     {
-        "file_id": (pa.uint64(), "64-bit hash of (cluster, path)"),
+        "file_id": (pa.uint64(), "64-bit hash of (cluster, path); keyed where names are replaced"),
         "scan_id": (pa.uint64(), "scan that read it last"),
         "path": (pa.string(), "path as stored; `outer!inner` for a member of an archive"),
         "location": (pa.string(), "where it was read from, absolute; - for stdin"),
@@ -99,7 +99,10 @@ FILES = _table(
         "cut_lines": (pa.int64(), "lines longer than the limit, scanned in pieces"),
         "replaced_bytes": (pa.int64(), "bytes of stored text that were not UTF-8"),
         "masked": (pa.int64(), "secrets masked in stored text"),
-        "sha256_head": (pa.string(), "SHA-256 of the first 64 KiB decompressed, hex"),
+        "sha256_head": (
+            pa.string(),
+            "SHA-256 of the first 64 KiB decompressed, hex; hashed with the key likewise",
+        ),
         "archive_id": (pa.uint64(), "file_id of the archive it is a member of"),
         "copy_of": (pa.uint64(), "file_id of an earlier file with the same content"),
         "status": (pa.string(), "ok, truncated, failed, skipped"),
@@ -356,6 +359,12 @@ def additions(have: Mapping[str, Set[str]]) -> str:
         for field in table.schema
         if field.name not in have[table.name]
     )
+
+
+def column(table: str, name: str) -> pa.DataType:
+    """The type of a column."""
+    kind: pa.DataType = next(one for one in TABLES if one.name == table).schema.field(name).type
+    return kind
 
 
 def dictionary() -> list[dict[str, str]]:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ingest import schema
 from ingest.rows import Rows, StoreError
 from matcher.catalogue import Catalogue
+from matcher.pseudonyms import KEY_BYTES, PSEUDONYM, Pseudonyms, Renamer, new_key
 
 # The database's buffers: beyond this it writes what a transaction holds to its file at once.
 MEMORY_BYTES = 192 << 20
@@ -138,6 +139,90 @@ class Store:
         except duckdb.Error:
             return not views
         return not views or (found is not None and f"'{found[0]}'" in views)
+
+    def key(self, *, strict: bool, given: bytes = b"") -> bytes:
+        """The key of this database's pseudonyms; none for one that has names as they are.
+
+        It lies beside the database, not in it: who has both can try names against pseudonyms. One
+        in memory has `given` or a new one. Raises StoreError where a database would come to have
+        both names and pseudonyms, or where the key is gone.
+        """
+        con = self._connection
+        found = con.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE table_name = 'pseudonyms'"
+        ).fetchone()
+        row = found and con.execute("SELECT key_digest FROM pseudonyms").fetchone()
+        if not strict:
+            if row:
+                raise StoreError(
+                    f"{self.path}: made with --mask strict: give that again, or name another --db"
+                )
+            return b""
+        if not row and con.execute("SELECT 1 FROM scans LIMIT 1").fetchone():
+            raise StoreError(
+                f"{self.path}: has names as they are, read without --mask strict: name another --db"
+            )
+        key = _key(self.path, new=not row, given=given)
+        digest = Pseudonyms(key).digest("key")
+        if row and row[0] != digest:
+            raise StoreError(
+                f"{_key_path(self.path)}: not the key of {self.path}: "
+                "restore the one that was beside it, or name another --db"
+            )
+        if not row:
+            con.execute("BEGIN")
+            con.execute("CREATE TABLE pseudonyms (key_digest VARCHAR)")
+            con.execute("INSERT INTO pseudonyms VALUES (?)", [digest])
+            con.execute("COMMIT")
+        return key
+
+    def rename(self, names: Pseudonyms) -> None:
+        """Replace names in all texts that another file has told to be names."""
+        con = self._connection
+        text = "\nUNION ALL ".join(
+            f"SELECT {column}::VARCHAR AS text FROM {table}"  # noqa: S608
+            for table, column in _TEXTS
+        )
+        con.execute("BEGIN")
+        wanted = con.execute(
+            f"SELECT DISTINCT unnest(regexp_extract_all(text, '{PSEUDONYM}')) FROM ({text})"  # noqa: S608
+        ).fetchall()
+        words = con.execute(
+            f"SELECT DISTINCT unnest(regexp_extract_all(lower(text), '{_WORD}')) FROM ({text})"  # noqa: S608
+        )
+        found = names.in_texts(_first(words), {one for (one,) in wanted})
+        if found:
+            renamer = Renamer(names, found)
+            for table, column in _TEXTS:
+                self._replace(table, column, renamer)
+        con.execute("COMMIT")
+
+    def _replace(self, table: str, column: str, renamer: Renamer) -> None:
+        """Replace known names in one column, some rows at a time."""
+        con = self._connection
+        last = con.execute(f"SELECT coalesce(max(rowid), -1) FROM {table}").fetchone()  # noqa: S608
+        assert last is not None
+        kind = schema.column(table, column)
+        for first in range(0, last[0] + 1, _ROWS):
+            # A row that is changed may move behind the last one.
+            rows = con.execute(
+                f"SELECT rowid, {column} FROM {table} WHERE {column} IS NOT NULL "  # noqa: S608
+                "AND rowid BETWEEN ? AND ?",
+                [first, min(first + _ROWS - 1, last[0])],
+            ).fetchall()
+            clean = [(id_, value, _renamed(value, renamer)) for id_, value in rows]
+            changed = [(id_, new) for id_, value, new in clean if new != value]
+            if not changed:
+                continue
+            ids, values = zip(*changed, strict=True)
+            values = tuple(list(one.items()) if isinstance(one, dict) else one for one in values)
+            columns = {"id": pa.array(ids, pa.int64()), "value": pa.array(values, kind)}
+            con.register("renamed", pa.table(columns))
+            con.execute(
+                f"UPDATE {table} SET {column} = r.value FROM renamed AS r "  # noqa: S608
+                f"WHERE {table}.rowid = r.id"
+            )
+            con.unregister("renamed")
 
     def known(self, digest: str) -> Known:
         """The files that the database has; failed ones are to be read again."""
@@ -309,6 +394,58 @@ class Store:
         for shape, things, given in tables:
             self._connection.execute(f"DELETE FROM {shape.name}")  # noqa: S608
             self._insert(shape, _table(shape, things, given).to_reader())
+
+
+# Columns in which names may stand.
+_TEXTS = (
+    ("scans", "arguments"),
+    *(("files", name) for name in ("path", "location", "cluster", "run", "job", "host", "error")),
+    *(("events", name) for name in ("cluster", "run", "job", "host", "captures", "message")),
+    ("evidence", "text"),
+)
+_WORD = "[a-z0-9_]+(?:[-.][a-z0-9_]+)*"
+
+
+_ROWS = 1 << 14  # read at a time
+
+
+def _renamed(value: Any, renamer: Renamer) -> Any:
+    """A text or a map of texts with known names replaced."""
+    if isinstance(value, dict):
+        return {name: renamer.known(text) for name, text in value.items()}
+    return renamer.known(value)
+
+
+def _first(rows: duckdb.DuckDBPyConnection) -> Iterator[Any]:
+    """The first values of rows, read as they are asked for."""
+    while some := rows.fetchmany(_ROWS):
+        yield from (row[0] for row in some)
+
+
+def _key_path(path: Path | None) -> Path:
+    return Path(f"{path}.key")
+
+
+def _key(path: Path | None, *, new: bool, given: bytes) -> bytes:
+    """The key that lies beside a database; a `new` database gets one where none is there."""
+    if path is None:
+        return given or new_key()
+    place = _key_path(path)
+    try:
+        if new and not place.exists():
+            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write((given or new_key()).hex() + "\n")
+        key = bytes.fromhex(place.read_text())
+    except FileNotFoundError:
+        raise StoreError(
+            f"{place}: the key of the pseudonyms is not there: restore it, or name another --db"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{place}: cannot be read as a key ({error}): restore it") from error
+    if len(key) != KEY_BYTES:
+        raise StoreError(f"{place}: not a key of pseudonyms: restore it, or name another --db")
+    return key
 
 
 class _Check(NamedTuple):

@@ -61,8 +61,8 @@ class Masker:
     """Replaces secrets by `<masked:kind>`; one instance serves one thread.
 
     Level `default` covers keys, tokens, passwords, private keys and e-mail addresses; `strict` also
-    addresses of machines, user names in home paths and long random strings. Raises ValueError for
-    any other level.
+    long random strings (names of machines and users: see matcher.pseudonyms). Raises ValueError
+    for any other level.
     """
 
     def __init__(self, level: Level = "default", cache: Path | None = None) -> None:
@@ -219,16 +219,6 @@ def _is_blob(match: _Match) -> bool:
     if re.fullmatch(rb"[0-9A-Fa-f]+", value):
         return bool(re.search(rb"[0-9]", value)) and len(set(value.lower())) >= 8
     return _is_scrambled(value)
-
-
-def _is_ipv6(match: _Match) -> bool:
-    import ipaddress  # slow to load, and for the strict level only
-
-    try:
-        ipaddress.IPv6Address(match["s"].decode())
-    except ValueError:
-        return False
-    return True
 
 
 # What looks like name@host.suffix and is none: units, files, key exchange names, fixed users.
@@ -654,20 +644,6 @@ _DEFAULT = (
     ),
 )
 _STRICT = (
-    _rule(
-        "ip",
-        r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]",
-        r"(?<![0-9.])(?P<s>(?:(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2})\.){3}"
-        r"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]{1,2}))(?![0-9]|\.[0-9])",
-    ),
-    _rule(
-        "ip",
-        r"::[0-9A-Fa-f]|[0-9A-Fa-f]::|(?:[0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]",
-        r"(?<![\w:.])(?P<s>[0-9A-Fa-f:]{2,45}(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3})?)(?![\w:])",
-        keep=_is_ipv6,
-        locate=r"[0-9A-Fa-f:]{0,40}(?:::[0-9A-Fa-f]|[0-9A-Fa-f]::|:[0-9A-Fa-f])",
-    ),
-    _rule("user", r"/(?:home|Users)/[^/\s]", r"/(?:home|Users)/(?P<s>[\w.@+-]{1,64})"),
     _rule(
         "random",
         r"[A-Za-z0-9+/_=-]{32}",

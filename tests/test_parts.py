@@ -99,7 +99,7 @@ def split(path: Path, workers: int, seed: int = 0) -> tuple[list[Part], list[Row
     for part in random.Random(seed).sample(found, len(found)):
         assert not rows
         done = gathering.add(part, pipeline._read_part(part))
-        rows = pipeline._stitched(part.source, done, "digest")
+        rows = pipeline._stitched(part.source, done, "digest", b"")
     assert gathering.again == ([] if rows or not found else [found[0].source])
     return found, rows
 
