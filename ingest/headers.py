@@ -590,7 +590,7 @@ _ISO_ALONE = re.compile(_ISO)
 # A line that begins with a date, as most do that have one, and goes on with what is no other time.
 _DATED = re.compile(
     _spell(rb"(\[)?(\d{4}-\d\d-\d\d[ T](?&hm)):(\d\d)(?:[.,](\d{1,6}))?(Z)?(?(1)\]):? ")
-    + rb"(?! *[\[<(]?[-+\d{])"
+    + rb"(?! *(?:[\[<(]?[-+\d{]|(?:Z|UTC|GMT)(?![\w.:])))"
 )
 _GROUP = rb"(?:PG (?:ID )?(\d+)(?: ?PG GUID (\w+?))?( ?\(default_pg\))? )?Rank (\d{1,18})"
 

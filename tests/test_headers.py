@@ -717,6 +717,12 @@ def test_no_mixture_of_headers_raises(line: bytes, when: Clock, at: int) -> None
     assert 0 <= parse(line, when, at).body <= len(line)
 
 
+def test_a_zone_behind_a_time_counts_for_the_time_alone_too() -> None:
+    """The cheaper way read the clock's zone, an hour off."""
+    line, when = b"2024-01-02 03:04:05 UTC node7 kernel: x", Clock(BERLIN)
+    assert stamped(line, when) == parse(line, when).ts == us("2024-01-02 03:04:05")
+
+
 def test_hostile_repetition_does_not_blow_up() -> None:
     units = [b"[rank1]:", b"a1", b"a.", b"[", b"9", b"[1<it/s", b"a:1", b" ON a", b"(a ", b"\x1b]"]
     for unit in units:
