@@ -1,7 +1,8 @@
 -- Which failure came first, on which rank and host: what `diagnose` and the reports answer with.
 --
--- Pure SQL over the views of views.sql; what is known of failures comes from the tables
--- `precedence`, `readings` and `traits`, not from names in here.
+-- Pure SQL over the views of views.sql. What failures are to each other comes from the tables
+-- `precedence`, `readings` and `traits`; named in here are only marks of progress, the launcher's
+-- table of dead children, and what says the size of the world.
 
 -- Whether a failure or a signature has a trait.
 CREATE OR REPLACE MACRO has_trait(failure, signature, wanted) AS EXISTS (

@@ -158,7 +158,7 @@ WITH ran AS (
   FROM events WHERE coalesce(run, job) IS NULL
 ), near AS (
   SELECT e.event_id, r.attempt_id, r.run, r.job, r.attempt, e.t0 <= r.last_ts AS inside,
-    r.last_ts, true AS by_host
+    r.last_ts
   FROM homeless AS e
   JOIN ran AS r ON r.host = e.host AND coalesce(r.cluster, '') = coalesce(e.cluster, '')
     AND e.t0 >= r.first_ts - INTERVAL 2 SECOND AND e.t0 <= r.last_ts + INTERVAL 5 MINUTE
@@ -174,7 +174,7 @@ WITH ran AS (
 ), placed AS (
   FROM hosted
   UNION ALL
-  SELECT e.event_id, b.attempt_id, b.run, b.job, b.attempt, e.t0 <= b.last_ts, b.last_ts, false
+  SELECT e.event_id, b.attempt_id, b.run, b.job, b.attempt, e.t0 <= b.last_ts, b.last_ts
   FROM homeless AS e JOIN beside AS b USING (file_id)
   WHERE e.event_id NOT IN (SELECT event_id FROM near)
     AND coalesce(e.t0 >= b.first_ts - INTERVAL 10 MINUTE, true)
@@ -191,10 +191,10 @@ FROM live_events AS e LEFT JOIN placed AS h ON h.event_id = e.event_id;
 
 -- Events that bear on how an attempt ended: causes, confirmations and collateral, steps and
 -- checkpoints, its end, the scheduler's word; with what stands after each of them.
--- `after_done`: the run had completed. `recovered`: real progress followed, so it did not end the attempt. That is a later step or
+-- `recovered`: real progress followed, so it did not end the attempt. That is a later step or
 -- checkpoint of the same rank, the end of the run, three steps further on in the file, or a step
 -- of any rank a minute later (training is synchronous: the others do not go on without a dead
--- rank). `stopped`: the scheduler had already ended the attempt.
+-- rank). `stopped`: the scheduler had already ended the attempt. `after_done`: the run had completed.
 CREATE OR REPLACE VIEW marks AS
 WITH relevant AS (
   SELECT *,
