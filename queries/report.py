@@ -342,6 +342,8 @@ def connect(
     """
     import duckdb
 
+    from queries import staging
+
     file = None if path is None else Path(path)
     if file is not None and (not file.exists() or (file.is_file() and not file.stat().st_size)):
         file = None
@@ -354,6 +356,8 @@ def connect(
             _check_version(con, file, version)
             _complete(con, ddl)
         prepare(con)
+        if file is not None and read_only:
+            staging.begin(con)
     except duckdb.Error as error:
         raise DatabaseError(_unopened(path, str(error))) from error
     return con
@@ -464,6 +468,7 @@ def run(
     taken = arguments(report, given or {})
     started = time.perf_counter()
     used, noted = _statements(report)
+    _stage(con, f"{report.sql}\n{report.note or ''}")
     table = _select(con, report, report.sql, {name: taken[name] for name in used})
     if table.column_names != list(report.columns):
         raise DefinitionError(_columns_differ(report, table.column_names))
@@ -494,12 +499,28 @@ def query(con: duckdb.DuckDBPyConnection, sql: str) -> Result:
                 f"sql: {', '.join(kinds).lower() or 'nothing'}: give one SELECT, DESCRIBE, SHOW or "
                 "EXPLAIN; write results with --format and -o"
             )
+        _stage(con, sql)
         table = con.sql(statements[0]).to_arrow_table()
     except duckdb.Error as error:
         raise DatabaseError(f"sql: {str(error).strip()}") from error
     columns = dict.fromkeys(table.column_names, "")
     report = Report("sql", "SQL", "", sql, columns, {})
     return Result(report, {}, table, seconds=time.perf_counter() - started)
+
+
+def _stage(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Work out the views that the query shares with others, where the tables are at rest."""
+    import duckdb
+
+    from queries import staging
+
+    try:
+        staging.stage(con, sql, views())
+    except duckdb.Error as error:
+        raise DatabaseError(
+            f"database: {_first_line(str(error))}: where it is older than this firstfault, "
+            "ingest into a new --db"
+        ) from error
 
 
 def check(report: Report, ddl: str) -> None:

@@ -97,7 +97,7 @@ WITH population AS (
       AS role_no
   FROM placed_events AS e
   LEFT JOIN (
-    SELECT event_id, incident_id FROM incident_events() WHERE $unit = 'incident'
+    SELECT event_id, incident_id FROM incident_members WHERE $unit = 'incident'
   ) AS i USING (event_id)
   WHERE (e.role IN ('cause', 'confirmation', 'context')
       OR ($roles = 'all' AND e.role = 'collateral'))

@@ -64,7 +64,7 @@ WITH read AS (
 ), judged AS (
   SELECT a.*, f.attempt_id IS NOT NULL AS unknown
   FROM attempts AS a
-  LEFT JOIN (SELECT attempt_id FROM first_failures() WHERE failure IS NULL) AS f USING (attempt_id)
+  LEFT JOIN (SELECT attempt_id FROM attempt_failures WHERE failure IS NULL) AS f USING (attempt_id)
   WHERE a.files > 0
     AND a.attempt_id IN (SELECT hash(r.cluster, r.run, r.attempt) FROM read AS r)
 ), gaps AS (
