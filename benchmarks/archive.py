@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+
 from ingest import store
 from matcher.catalogue import Catalogue
 from queries import report
@@ -56,3 +58,14 @@ def build(
             "found FROM events GROUP BY file_id) AS e WHERE e.file_id = files.file_id"
         )
         database.finish(1)
+
+
+def size(path: Path) -> dict[str, object]:
+    """What an archive holds: launches, files, rows of events, and its bytes on disk."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        launches, files, events = con.execute(
+            "SELECT (SELECT count(*) FROM (SELECT DISTINCT cluster, run, attempt FROM files "
+            "WHERE run IS NOT NULL)), (SELECT count(*) FROM files), (SELECT count(*) FROM events)"
+        ).fetchall()[0]
+    megabytes = round(path.stat().st_size / 1e6)
+    return {"launches": launches, "files": files, "events": events, "database_mb": megabytes}

@@ -45,9 +45,9 @@ WITH drawn AS (
   JOIN sizes AS s ON draw('size', i, 0) < s.upto AND draw('size', i, 0) >= s.upto - s.share
 ), told AS (
   SELECT *, floor(u * lanes)::INTEGER AS lane,
-    CASE WHEN hazard < planned THEN 'infra' WHEN fate < 0.04 THEN 'user'
-      WHEN fate < 0.06 THEN 'timeout' WHEN fate < 0.08 THEN 'cancelled'
-      WHEN fate < 0.09 THEN 'preempted' ELSE 'completed' END AS ending
+    CASE WHEN hazard < planned THEN 'infra' WHEN fate < 0.05 THEN 'user'
+      WHEN fate < 0.07 THEN 'timeout' WHEN fate < 0.1 THEN 'cancelled'
+      WHEN fate < 0.12 THEN 'preempted' ELSE 'completed' END AS ending
   FROM drawn
 ), tried AS (
   SELECT *, 0 AS attempt, CASE ending WHEN 'infra' THEN hazard WHEN 'user' THEN planned / 20
@@ -240,7 +240,7 @@ WITH g AS MATERIALIZED (
       (t_s / step_s)::BIGINT AS step
     FROM (
       SELECT *, unnest(range(steps)) AS n FROM (
-        SELECT *, least(seconds // 2, floor(f.a_log + draw('rows', no, place)))::BIGINT AS steps FROM g, filler AS f)))
+        SELECT *, least(greatest(0, seconds - 30), floor(f.a_log + draw('rows', no, place)))::BIGINT AS steps FROM g, filler AS f)))
 )
 SELECT hash(g.file_id, h.t_s, h.late, h.signature) AS event_id, g.file_id, h.signature, m.* EXCLUDE (signature),
   100 + h.t_s + h.late AS line_no, 200 * line_no AS byte_offset,
