@@ -116,6 +116,16 @@ def test_logs_that_begin_in_the_middle_enter_late_where_only_they_tell() -> None
     assert (summary["failures"], summary["late_entries"], summary["hours"]) == (1, 0, 20.0)
 
 
+def test_an_attempt_of_which_no_hour_was_seen_is_left_out() -> None:
+    span = {"first_ts": at(30 * 3600), "last_ts": at(31 * 3600)}
+    log = File("a/log", [Event("gpu-xid", t=30 * 3600, category="hardware")], run="a", job="a",
+               attempt=0, columns=span)  # fmt: skip
+    with database(log, tables={"jobs": [job("a", 8, 0, 20, state="UNKNOWN")]}) as con:
+        [summary] = ask(con, "time-to-failure")
+    assert (summary["attempts"], summary["failures"], summary["no_time"]) == (1, 0, 1)
+    assert summary["hours"] is None
+
+
 def test_groups_are_sizes_names_versions_and_before_and_after() -> None:
     def versioned(name: str, version: str) -> File:
         started = Event("run-started", "progress", t=0, category="progress",

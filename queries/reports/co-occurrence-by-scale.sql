@@ -51,7 +51,7 @@
 -- bd_chi2 = "Breslow and Day's chi-square: do the strata differ"
 -- bd_p = "Its p-value"
 -- woolf_p = "P-value of Woolf's test, for strata with an empty cell"
--- simpson_flag = "The odds ratios lie on two sides of 1 or differ twofold, or only the crude one is significant"
+-- simpson_flag = "Odds ratios on two sides of 1 or twofold apart, or only the crude one significant"
 -- verdict = "associated, confounded, heterogeneous, negative, not_distinguishable, too_rare, alias"
 WITH sized AS MATERIALIZED (
   SELECT CASE WHEN $unit = 'run' THEN hash(cluster, run) ELSE attempt_id END AS unit,

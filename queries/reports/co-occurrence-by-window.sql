@@ -124,8 +124,9 @@ WITH spans AS (
   SELECT unnest(ids) AS id, unnest(bh_q(ps)) AS q
   FROM (SELECT list(id ORDER BY id) AS ids, list(p ORDER BY id) AS ps FROM pairs WHERE tested)
 )
-SELECT a, b, w AS window_s, n_a, hits, hits / nullif(n_a, 0) AS p_b_after_a, wilson_lo(hits, n_a) AS lo,
-  wilson_hi(hits, n_a) AS hi, n_b, hosts, host_days, base, hits / nullif(n_a, 0) / nullif(base, 0) AS factor,
+SELECT a, b, w AS window_s, n_a, hits, hits / nullif(n_a, 0) AS p_b_after_a,
+  wilson_lo(hits, n_a) AS lo, wilson_hi(hits, n_a) AS hi, n_b, hosts, host_days, base,
+  hits / nullif(n_a, 0) / nullif(base, 0) AS factor,
   p, q, at_once / nullif(hits, 0) AS same_second_share,
   CASE WHEN a <> b AND at_once > 0.5 * hits THEN 'alias'
     WHEN NOT tested THEN 'too_rare'

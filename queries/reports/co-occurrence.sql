@@ -77,8 +77,8 @@ WITH population AS MATERIALIZED (
     any_value(hash(cluster, run)) AS run_key,
     hash(any_value(cluster), scale_bucket(max(gpus), $buckets)) AS stratum
   FROM attempts
-  WHERE $unit IN ('attempt', 'run') AND (files > 0 OR NOT EXISTS (FROM files)) AND asked(cluster, $cluster)
-    AND asked(coalesce(job, run), $job) AND within(t_about, $since, $until)
+  WHERE $unit IN ('attempt', 'run') AND (files > 0 OR NOT EXISTS (FROM files))
+    AND asked(cluster, $cluster) AND asked(coalesce(job, run), $job) AND within(t_about, $since, $until)
     AND ($unit = 'attempt' OR run IS NOT NULL)
   GROUP BY unit
   UNION

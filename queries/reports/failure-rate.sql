@@ -70,8 +70,8 @@
 -- exposure_jobs_share = "Share of the attempts whose hours and GPUs the scheduler tells"
 -- state_log_share = "Share of the attempts whose outcome is inferred from logs"
 WITH judged AS MATERIALIZED (
-  SELECT attempt_id, coalesce(cluster, '(none)') AS cluster, hash(cluster, run) AS run, gpus, outcome, running,
-    exposure_source, state_source, coalesce(end_ts, t_about) AS ended,
+  SELECT attempt_id, coalesce(cluster, '(none)') AS cluster, hash(cluster, run) AS run, gpus,
+    outcome, running, exposure_source, state_source, coalesce(end_ts, t_about) AS ended,
     seconds_between(greatest(start_ts, $since), least(end_ts, $until)) / 3600 AS hours,
     hours * gpus AS gpu_h,
     hours / 24 * coalesce(nodes, greatest(1, ceil(gpus / $gpus_per_node))) AS node_d,
@@ -137,7 +137,8 @@ WITH judged AS MATERIALIZED (
 ), sizes AS MATERIALIZED (
   SELECT row, scope, number, bucket, gpus_median, attempts, failures, failures_distinct_runs,
     failed_unknown, censored, run_hours, gpu_hours, node_days, 1e6 * rate AS rate_per_Mgpuh,
-    1e6 * coalesce(least_failures, 0) / exposure AS rate_lo, 1e6 * most_failures / exposure AS rate_hi,
+    1e6 * coalesce(least_failures, 0) / exposure AS rate_lo,
+    1e6 * most_failures / exposure AS rate_hi,
     run_hours / nullif(failures, 0) AS mttf_h, run_hours / most_for_mttf AS mttf_lo_h,
     run_hours / nullif(least_failures, 0) AS mttf_hi_h,
     1000 * failures / nullif(node_days, 0) AS r_f,

@@ -66,28 +66,31 @@ WITH began AS (
   SELECT attempt_id, min(captures['version']) AS version FROM placed_events
   WHERE $group = 'version' AND role = 'progress' AND captures['version'] IS NOT NULL
   GROUP BY attempt_id
-), spans AS MATERIALIZED (
-  SELECT x.attempt_id, hash(x.cluster, x.run) AS run_key, x.outcome, x.exposure_source, x.state_source,
-    coalesce(CASE $group WHEN 'none' THEN '(all)' WHEN 'cluster' THEN x.cluster
-      WHEN 'scale' THEN scale_bucket(x.gpus, $buckets) WHEN 'name' THEN n.name
-      WHEN 'version' THEN v.version
-      ELSE CASE WHEN x.start_ts >= $change THEN 'after' WHEN x.start_ts < $change THEN 'before' END
-      END, '(unknown)') AS grp,
-    CASE $group WHEN 'scale' THEN scale_no(x.gpus, $buckets) ELSE 0 END AS grp_no,
-    seconds_between(x.start_ts, least(x.end_ts, $until)) / 3600 AS hours,
-    coalesce(greatest(
-      CASE WHEN $since > x.start_ts THEN seconds_between(x.start_ts, $since::TIMESTAMP) / 3600 END,
-      CASE WHEN x.state_source IN ('log', 'inferred') AND b.log_ts > x.start_ts
-        THEN seconds_between(x.start_ts, b.log_ts) / 3600 END), -1) AS entry,
-    CASE WHEN $definition = 'infra' THEN x.infra_failed ELSE x.failed END
-      AND asked(x.failure, $failure) AND within(x.end_ts, $since, $until) AS counts
-  FROM attempt_failures(causes := $definition = 'infra' OR $failure IS NOT NULL) AS x
-  LEFT JOIN began AS b ON b.attempt_id = x.attempt_id
-  LEFT JOIN named AS n ON n.job = x.job AND n.cluster IS NOT DISTINCT FROM x.cluster
-  LEFT JOIN versioned AS v ON v.attempt_id = x.attempt_id
-  WHERE asked(x.cluster, $cluster) AND asked(coalesce(x.job, x.run), $job)
-    AND coalesce(($since IS NULL OR x.end_ts > $since) AND ($until IS NULL OR x.start_ts < $until),
-      within(x.t_about, $since, $until))
+), spans AS MATERIALIZED (  -- without hours where none of them was seen
+  SELECT * REPLACE (CASE WHEN entry < hours THEN hours END AS hours)
+  FROM (
+    SELECT x.attempt_id, hash(x.cluster, x.run) AS run_key, x.outcome,
+      x.exposure_source, x.state_source,
+      coalesce(CASE $group WHEN 'none' THEN '(all)' WHEN 'cluster' THEN x.cluster
+        WHEN 'scale' THEN scale_bucket(x.gpus, $buckets) WHEN 'name' THEN n.name
+        WHEN 'version' THEN v.version
+        ELSE CASE WHEN x.start_ts >= $change THEN 'after' WHEN x.start_ts < $change THEN 'before' END
+        END, '(unknown)') AS grp,
+      CASE $group WHEN 'scale' THEN scale_no(x.gpus, $buckets) ELSE 0 END AS grp_no,
+      seconds_between(x.start_ts, least(x.end_ts, $until)) / 3600 AS hours,
+      coalesce(greatest(
+        CASE WHEN $since > x.start_ts THEN seconds_between(x.start_ts, $since::TIMESTAMP) / 3600 END,
+        CASE WHEN x.state_source IN ('log', 'inferred') AND b.log_ts > x.start_ts
+          THEN seconds_between(x.start_ts, b.log_ts) / 3600 END), -1) AS entry,
+      CASE WHEN $definition = 'infra' THEN x.infra_failed ELSE x.failed END
+        AND asked(x.failure, $failure) AND within(x.end_ts, $since, $until) AS counts
+    FROM attempt_failures(causes := $definition = 'infra' OR $failure IS NOT NULL) AS x
+    LEFT JOIN began AS b ON b.attempt_id = x.attempt_id
+    LEFT JOIN named AS n ON n.job = x.job AND n.cluster IS NOT DISTINCT FROM x.cluster
+    LEFT JOIN versioned AS v ON v.attempt_id = x.attempt_id
+    WHERE asked(x.cluster, $cluster) AND asked(coalesce(x.job, x.run), $job)
+      AND coalesce(($since IS NULL OR x.end_ts > $since) AND ($until IS NULL OR x.start_ts < $until),
+        within(x.t_about, $since, $until)))
 ), points AS MATERIALIZED (
   SELECT grp, t, sum(enters) AS enters, sum(leaves) AS leaves, sum(fails) AS fails
   FROM (
@@ -148,7 +151,8 @@ WITH began AS (
   FROM grid AS g LEFT JOIN curve AS c ON c.grp = g.grp AND c.t = g.t
   GROUP BY g.t
 ), ranked AS (
-  SELECT logrank(list(at_risk ORDER BY t), list(fails ORDER BY t)) AS test FROM faced HAVING count(*) > 0
+  SELECT logrank(list(at_risk ORDER BY t), list(fails ORDER BY t)) AS test
+  FROM faced HAVING count(*) > 0
 ), tested AS MATERIALIZED (
   SELECT test, (SELECT list(grp ORDER BY grp) FROM grouped) AS groups,
     (SELECT sum(failures) FROM grouped) AS failures

@@ -113,8 +113,8 @@ WITH judged AS MATERIALIZED (
 ), failed AS MATERIALIZED (
   SELECT scope, fail_day AS day, series, count(*) AS k, count(DISTINCT run_key) AS k_runs
   FROM (
-    SELECT *, unnest(CASE WHEN $by = 'failure' AND $failure IS NULL THEN [failure, '(every)'] ELSE ['(every)'] END)
-      AS series
+    SELECT *, unnest(CASE WHEN $by = 'failure' AND $failure IS NULL
+      THEN [failure, '(every)'] ELSE ['(every)'] END) AS series
     FROM scoped WHERE counts)
   GROUP BY ALL
 ), series AS (
