@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent / "reports"
 _VIEWS = tuple(
-    Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql", "unclassified.sql")
+    Path(__file__).parent / name
+    for name in ("views.sql", "diagnosis.sql", "unclassified.sql", "scale.sql")
 )
 
 
@@ -58,7 +59,7 @@ class DatabaseError(ReportError):
     """The database cannot be opened or read."""
 
 
-Value: TypeAlias = str | int | float | bool | datetime | None
+Value: TypeAlias = str | int | float | bool | datetime | list[float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ COMMON: dict[str, Parameter] = {
     )
 }
 
-_TYPES = ("TIMESTAMP", "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN")
+_TYPES = ("TIMESTAMP", "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN", "NUMBERS")
 _KEYS = ("title", "description", "parameters", "columns", "brief", "chart", "note", "order")
 _PARAMETER_KEYS = ("type", "default", "description", "choices", "minimum")
 _CHART_KEYS = ("kind", "x", "y")
@@ -299,20 +300,28 @@ def _value(parameter: Parameter, text: str) -> Value:
                 ) from None
             if value.tzinfo is not None:
                 value = value.astimezone(UTC).replace(tzinfo=None)
+        case "NUMBERS":
+            value = sorted({float(_number(parameter, part)) for part in text.split(",")})
         case _:
-            whole = parameter.type == "BIGINT"
-            try:
-                number = int(text) if whole else float(text)
-            except ValueError:
-                number = math.nan
-            if not math.isfinite(number) or abs(number) >= 1e15:
-                raise ValueError(f"is {text!r}: give a {'whole ' if whole else ''}number")
-            if parameter.minimum is not None and number < parameter.minimum:
-                raise ValueError(f"is {text}: give {parameter.minimum:g} or more")
-            value = number
+            value = _number(parameter, text)
     if parameter.choices and value is not None and value not in parameter.choices:
         raise ValueError(f"is {text!r}: give one of {', '.join(parameter.choices)}")
     return value
+
+
+def _number(parameter: Parameter, text: str) -> int | float:
+    whole = parameter.type == "BIGINT"
+    try:
+        number = int(text) if whole else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or abs(number) >= 1e15:
+        kind = "whole number" if whole else "number"
+        several = "numbers separated by commas" if parameter.type == "NUMBERS" else f"a {kind}"
+        raise ValueError(f"is {text!r}: give {several}")
+    if parameter.minimum is not None and number < parameter.minimum:
+        raise ValueError(f"is {text}: give {parameter.minimum:g} or more")
+    return number
 
 
 # -- the database ------------------------------------------------------------------------------
