@@ -130,6 +130,19 @@ def test_two_signatures_on_one_line_announce_nothing() -> None:
     assert (row["fired"], row["hits"]) == (1, 0)
 
 
+def test_two_signatures_on_one_line_are_no_alarm_of_two() -> None:
+    log = run("r/log", Event("info", t=5, line=9, **INFO), Event("warn", t=5, line=9, **WARN))
+    row = ask(database(log), "fingerprints", pattern="info,warn,err")[0]
+    assert row["fired"] == 0
+
+
+def test_the_first_gap_of_a_long_alarm_counts_too() -> None:
+    con = fleet({"r": "info@0 warn-a@150 warn-b@160 err@170"})
+    found = ask(con, "fingerprints", pattern="info,warn-a,warn-b,err", window_s="100")
+    assert [(r["window_s"], r["fired"], r["hits"]) for r in found[:1]] == [(100.0, 0, 0)]
+    assert row_of(found, "info,warn-a,warn-b,err", 200)["hits"] == 1
+
+
 def test_the_time_that_a_line_hung_counts_from_its_begin() -> None:
     late = Event("err", t=700, lag=600, **ERROR)
     row = ask(database(run("r/log", Event("warn", t=40, **WARN), late)), "fingerprints",
@@ -213,6 +226,14 @@ def test_an_alarm_that_rings_in_every_run_announces_nothing() -> None:
     runs = {f"r{n}": "warn@0" + (" err@100" if n % 3 == 0 else "") for n in range(60)}
     row = ask(fleet(runs), "fingerprints")[0]
     assert (row["fired"], row["lift"], row["verdict"]) == (60, 1.0, "not_distinguishable")
+
+
+def test_a_weak_alarm_is_none_however_many_runs_there_are() -> None:
+    runs = {f"a{n:03}": "warn@0" + (" err@100" if n < 60 else "") for n in range(100)}
+    runs |= {f"b{n:03}": "info@0" + (" err@100" if n < 30 else "") for n in range(100)}
+    row = ask(fleet(runs), "fingerprints")[0]
+    assert row["q"] < 1e-4
+    assert (row["precision"], row["verdict"]) == (0.6, "not_distinguishable")
 
 
 def test_a_known_cause_and_its_effect_are_tried_too() -> None:
