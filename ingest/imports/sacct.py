@@ -22,6 +22,7 @@ from ingest.imports.values import (
 _JOB = re.compile(r"\d+(?:[_+](?:\d+|\[[^\]]*\]))?")
 _STEP = re.compile(r"(\d+(?:[_+](?:\d+|\[[^\]]*\]))?)\.\w+")
 _HEADING = re.compile(r"[A-Za-z]\w*")
+_STEPS = "sacct steps"  # stands for the source until NUMBER has seen all launches
 _MOST_LINES = 64  # of one record: its name, comment and directory may hold line ends
 STATES = {
     "BF": "BOOT_FAIL",
@@ -96,7 +97,7 @@ def jobs(
 
 def _fold(lone: dict[str, dict[str, Any]], step: dict[str, Any]) -> None:
     """Make one launch of the steps of a job."""
-    step |= {"name": None, "run_s": None, "suspended_s": None}
+    step |= {"source": _STEPS, "name": None, "run_s": None, "suspended_s": None}
     before = lone.setdefault(step["job"], step)
     if before["state"] == "COMPLETED":
         for name in ("state", "exit_code", "signal"):
@@ -212,10 +213,12 @@ def _state(text: str) -> tuple[str | None, str | None]:
     return STATES.get(word, word) or None, by.strip() or None
 
 
-NUMBER = """
+NUMBER = f"""
 CREATE OR REPLACE TEMP TABLE staged AS
 WITH launches AS (
-  SELECT *, rowid AS place FROM staged
+  SELECT * REPLACE ('sacct' AS source), rowid AS place FROM staged
+  WHERE source <> '{_STEPS}' OR (cluster, job) NOT IN (
+    SELECT (cluster, job) FROM staged WHERE source <> '{_STEPS}')
   QUALIFY row_number() OVER (
     PARTITION BY cluster, job, start_ts, coalesce(restarts, 0) ORDER BY rowid DESC) = 1
 ), counted AS (
@@ -230,5 +233,8 @@ SELECT * EXCLUDE (place, launches, most, nth, told, fewest) REPLACE ((CASE
   WHEN told = launches AND most - fewest >= launches - 1 THEN restarts
   ELSE nth - 1 END)::INTEGER AS attempt)
 FROM counted
+"""  # noqa: S608
+"""Number the launches of each staged job by their restarts, else by their start.
+
+Launches made of steps are dropped where the job has others.
 """
-"""Number the launches of each staged job by their restarts, else by their start."""
