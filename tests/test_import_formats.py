@@ -88,16 +88,21 @@ def test_small_values_are_read() -> None:
 SACCT = """\
 JobIDRaw|JobID|JobName|Cluster|User|State|ExitCode|Reason|Submit|Start|End|ElapsedRaw|\
 TimelimitRaw|NNodes|AllocTRES|ReqTRES|NodeList|Restarts
-100|100|train|red|alice|COMPLETED|0:0|None|2026-03-01T00:00:00|2026-03-01T00:01:00|2026-03-01T01:01:00|\
+100|100|train|red|alice|COMPLETED|0:0|None|2026-03-01T00:00:00|2026-03-01T00:01:00|\
+2026-03-01T01:01:00|\
 3600|120|2|cpu=192,gres/gpu:h100=16,gres/gpu=16,mem=2T,node=2|gres/gpu=16|n[01-02]|0
-100.batch|100.batch|batch|red||COMPLETED|0:0||2026-03-01T00:01:00|2026-03-01T00:01:00|2026-03-01T01:01:00|3600||1|cpu=96||n01|
+100.batch|100.batch|batch|red||COMPLETED|0:0||2026-03-01T00:01:00|2026-03-01T00:01:00|\
+2026-03-01T01:01:00|3600||1|cpu=96||n01|
 102|101_2|sweep|red|bob|CANCELLED by 1001|0:15|None|2026-03-01T00:00:00|2026-03-01T00:01:00|\
 2026-03-01T00:02:00|60|UNLIMITED|1|gres/gpu=8||n03|0
-104|103+1|het|red|bob|OOM|0:9|None|2026-03-01T00:00:00|2026-03-01T00:01:00|Unknown|60|Partition_Limit|1|cpu=4||n04|0
+104|103+1|het|red|bob|OOM|0:9|None|2026-03-01T00:00:00|2026-03-01T00:01:00|Unknown|60|\
+Partition_Limit|1|cpu=4||n04|0
 105|105|again|red|bob|REQUEUED|0:0|None|2026-03-01T00:00:00|2026-03-01T00:01:00|\
 2026-03-01T00:02:00|60|60|1|gres/gpu=8||n05|0
-105|105|again|red|bob|NF|1:0|NodeDown|2026-03-01T00:02:00|2026-03-01T00:03:00|2026-03-01T00:04:00|60|60|1|gres/gpu=8||n06|1
-106|106|waits|red|bob|PENDING|0:0|Priority|2026-03-01T00:00:00|Unknown|Unknown|0|60|1||gres/gpu=32|None assigned|0
+105|105|again|red|bob|NF|1:0|NodeDown|2026-03-01T00:02:00|2026-03-01T00:03:00|\
+2026-03-01T00:04:00|60|60|1|gres/gpu=8||n06|1
+106|106|waits|red|bob|PENDING|0:0|Priority|2026-03-01T00:00:00|Unknown|Unknown|0|60|1||\
+gres/gpu=32|None assigned|0
 """
 
 

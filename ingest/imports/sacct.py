@@ -8,12 +8,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from ingest.imports.values import (
+    NOTHING,
     Names,
     Problems,
     duration_s,
     gpus,
     hosts,
-    known,
     size_bytes,
     time_us,
     tres,
@@ -22,6 +22,11 @@ from ingest.imports.values import (
 _JOB = re.compile(r"\d+(?:[_+](?:\d+|\[[^\]]*\]))?")
 _STEP = re.compile(r"(\d+(?:[_+](?:\d+|\[[^\]]*\]))?)\.\w+")
 _HEADING = re.compile(r"[A-Za-z]\w*")
+_COLUMNS = frozenset(
+    "account alloccpus allocnodes alloctres cluster elapsed elapsedraw eligible end exitcode "
+    "failednode jobid jobidraw jobname ncpus nnodes nodelist partition qos reason reqnodes reqtres "
+    "restarts start state submit suspended timelimit timelimitraw user".split()
+)
 _STEPS = "sacct steps"  # stands for the source until NUMBER has seen all launches
 _MOST_LINES = 64  # of one record: its name, comment and directory may hold line ends
 STATES = {
@@ -72,8 +77,13 @@ def jobs(
     if not columns:
         problems.add(1, "no heading with JobID", "export with sacct -P --format=JobID,State,...")
         return
+    wanted = [(name, place) for place, name in enumerate(columns) if name in _COLUMNS]
     for number, record in _records(source, delimiter, len(columns), problems):
-        fields = dict(zip(columns, record, strict=False))
+        fields = {
+            name: value
+            for name, place in wanted
+            if (value := record[place]) and value.strip().lower() not in NOTHING
+        }
         id_ = fields.get("jobid", "") or fields.get("jobidraw", "")
         step = _STEP.fullmatch(id_)
         if step and step[1] == job:
@@ -112,7 +122,7 @@ def _fold(lone: dict[str, dict[str, Any]], step: dict[str, Any]) -> None:
         ("cpus", max),
     ):
         both = [one[name] for one in (before, step) if one[name] is not None]
-        before[name] = most(both, default=None)  # type: ignore[operator]
+        before[name] = most(both, default=None)
 
 
 def _records(
@@ -150,32 +160,34 @@ def _records(
 def _row(
     fields: dict[str, str], id_: str, cluster: str | None, zone: ZoneInfo, names: Names
 ) -> dict[str, Any]:
-    def text(*columns: str) -> str:
-        return next((fields[name] for name in columns if known(fields.get(name, ""))), "")
+    text = fields.get
 
     def time(name: str) -> int | None:
-        return time_us(fields.get(name, ""), zone)
+        value = text(name)
+        return value and time_us(value, zone)
 
-    def number(*columns: str) -> int | None:
-        value = known(text(*columns))
+    def number(name: str, other: str = "") -> int | None:
+        value = text(name) or text(other)
         return None if value is None else int(value)
 
-    state, by = _state(text("state"))
-    code, _, signal = text("exitcode").partition(":")
-    given, asked = tres(text("alloctres")), tres(text("reqtres"))
+    state, by = _state(text("state", ""))
+    code, _, signal = text("exitcode", "").partition(":")
+    given, asked = tres(text("alloctres", "")), tres(text("reqtres", ""))
     count, model = gpus(given)
     wanted, _ = gpus(asked)
-    minutes = known(text("timelimitraw"))
-    limit = int(minutes) * 60 if minutes and minutes.isdigit() else duration_s(text("timelimit"))
-    elapsed = known(text("elapsedraw"))
-    raw = known(text("jobidraw").partition(".")[0])
-    members = [host for name in hosts(text("nodelist")) if (host := names.host(name))]
+    minutes = text("timelimitraw")
+    limit = (
+        int(minutes) * 60 if minutes and minutes.isdigit() else duration_s(text("timelimit", ""))
+    )
+    elapsed = text("elapsedraw")
+    raw = text("jobidraw", "").partition(".")[0] or None
+    members = [host for name in hosts(text("nodelist", "")) if (host := names.host(name))]
     return {
-        "cluster": cluster or known(text("cluster")),
+        "cluster": cluster or text("cluster"),
         "job": id_,
         "attempt": None,
-        "name": names.text(text("jobname")),
-        "user_hash": names.user(text("user")),
+        "name": names.text(text("jobname", "")),
+        "user_hash": names.user(text("user", "")),
         "state": state,
         "exit_code": int(code) if code else None,
         "signal": int(signal) or None if signal else None,
@@ -187,20 +199,20 @@ def _row(
         "end_ts": time("end"),
         "source": "sacct",
         "job_raw": raw if raw != id_ else None,
-        "account": names.text(text("account")),
-        "partition": names.text(text("partition")),
-        "qos": names.text(text("qos")),
-        "reason": names.text(text("reason")),
+        "account": names.text(text("account", "")),
+        "partition": names.text(text("partition", "")),
+        "qos": names.text(text("qos", "")),
+        "reason": names.text(text("reason", "")),
         "cancelled_by": names.user(by) if by else None,
-        "failed_host": names.host(text("failednode")),
+        "failed_host": names.host(text("failednode", "")),
         "requested_gpus": wanted if asked else None,
         "requested_nodes": number("reqnodes"),
         "gpu_model": model,
         "cpus": number("alloccpus", "ncpus"),
         "memory_bytes": size_bytes(given.get("mem", "")),
         "time_limit_s": None if limit is None else round(limit),
-        "run_s": float(elapsed) if elapsed else duration_s(text("elapsed")),
-        "suspended_s": duration_s(text("suspended")),
+        "run_s": float(elapsed) if elapsed else duration_s(text("elapsed", "")),
+        "suspended_s": duration_s(text("suspended", "")),
         "eligible_ts": time("eligible"),
         "restarts": number("restarts"),
     }

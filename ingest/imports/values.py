@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from matcher.mask import Masker
 from matcher.pseudonyms import Pseudonyms
 
-_NOTHING = frozenset({"", "unknown", "none", "n/a", "(null)", "none assigned", "null", "nan"})
+NOTHING = frozenset({"", "unknown", "none", "n/a", "(null)", "none assigned", "null", "nan"})
 _SECOND = 1_000_000
 _MOST_HOSTS = 1 << 17  # of one list: more than any cluster has
 _EPOCH = re.compile(r"-?\d{9,19}(?:\.\d+)?")
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"\[([^\]]*)\]")
 def known(text: str) -> str | None:
     """The text, or None for a word that says there is none."""
     text = text.strip()
-    return None if text.lower() in _NOTHING else text
+    return None if text.lower() in NOTHING else text
 
 
 @lru_cache(1 << 16)
@@ -89,8 +89,13 @@ def size_bytes(text: str, unit: str = "") -> int | None:
 
 def tres(text: str) -> dict[str, str]:
     """The parts of `cpu=80,gres/gpu=8,gres/gpu:h100=8,mem=1T,node=1`."""
+    return dict(_tres(text))
+
+
+@lru_cache(1 << 14)
+def _tres(text: str) -> tuple[tuple[str, str], ...]:
     parts = (part.partition("=") for part in text.split(","))
-    return {name.strip().lower(): value for name, equals, value in parts if equals}
+    return tuple((name.strip().lower(), value) for name, equals, value in parts if equals)
 
 
 def gpus(parts: dict[str, str]) -> tuple[int, str | None]:
