@@ -18,6 +18,7 @@ from ingest.cli import app
 from ingest.imports.values import duration_s, gpus, hosts, size_bytes, tres
 from ingest.pipeline import UsageError
 from ingest.store import Store
+from matcher.pseudonyms import Pseudonyms
 from queries import report
 from tests.support import shared
 
@@ -144,6 +145,18 @@ def test_names_of_users_are_stored_as_hashes_only(store: Store, bring: Importer)
     dump = str(rows(store, "FROM jobs"))
     assert "alice" not in dump
     assert "1001" not in dump
+
+
+def test_database_with_pseudonyms_gets_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "export"
+    path.write_text(SACCT)
+    with Store(tmp_path / "x.duckdb", report.views()) as strict:
+        key = strict.key(strict=True)
+        imports.run(strict, str(path))
+        names = Pseudonyms(key)
+        assert rows(strict, "SELECT user_hash, hosts FROM jobs WHERE job = '100'") == [
+            (names.user("alice"), [names.host("n01"), names.host("n02")])
+        ]
 
 
 def test_importing_twice_equals_once_and_a_later_state_replaces(

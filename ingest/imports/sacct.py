@@ -164,7 +164,7 @@ def _row(
 
     def time(name: str) -> int | None:
         value = text(name)
-        return value and time_us(value, zone)
+        return None if value is None else time_us(value, zone)
 
     def number(name: str, other: str = "") -> int | None:
         value = text(name) or text(other)
