@@ -24,7 +24,7 @@ def block(language: str, start: str) -> str:
 
 def test_example_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("own.toml").write_text(block("toml", "table ="))
+    Path("own.toml").write_text(block("text", "table ="))
     Path("jobs.csv").write_text(block("csv", "id,"))
     run = CliRunner().invoke
     first, second = block("sh", "firstfault import jobs.csv").splitlines()
