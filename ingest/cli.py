@@ -61,6 +61,7 @@ _USER_ERRORS = frozenset(
         "CountError",
         "DiscoverError",
         "LayoutError",
+        "MappingError",
         "ReportError",
         "StoreError",
         "UsageError",
@@ -122,6 +123,17 @@ class MaskLevel(StrEnum):
     def level(self) -> Level:
         """The level's name as the masker knows it."""
         return "strict" if self is MaskLevel.strict else "default"
+
+
+class Kind(StrEnum):
+    """What `import` reads."""
+
+    sacct = "sacct"
+    k8s_events = "k8s-events"
+    k8s_pods = "k8s-pods"
+    flight_recorder = "flight-recorder"
+    nodes = "nodes"
+    csv = "csv"
 
 
 class Metrics(StrEnum):
@@ -243,6 +255,41 @@ def ingest(
         summary = pipeline.ingest(store, plan, progress)
     _tell(summary, as_json)
     raise typer.Exit(1 if summary.failed or summary.truncated else 0)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="An export, or - for stdin; compressed ones, too.")],
+    kind: Annotated[
+        Kind | None, typer.Option("--as", help="What it is; by default its content tells.")
+    ] = None,
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            help="For --as csv (CSV, TSV, JSON, Parquet): a TOML file, or a shipped mapping's name."
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    tz: Tz = "UTC",
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Put what a scheduler, an inventory or a trace tells into the database.
+
+    A row replaces the one of the same job, node or event; bad rows are told and left out.
+    """
+    import json
+
+    from ingest import imports
+
+    with _store(db) as store:
+        summary = imports.run(
+            store, file, kind=kind and kind.value, mapping=mapping, cluster=cluster, tz=tz
+        )
+    for message in summary.messages:
+        typer.echo(message, err=True)
+    typer.echo(json.dumps(summary._asdict()) if as_json else summary.text(), err=not as_json)
+    raise typer.Exit(1 if summary.bad else 0)
 
 
 @app.command()
