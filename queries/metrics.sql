@@ -23,7 +23,7 @@ SELECT attempt_id, cluster, run, job, attempt, rank, step, ts, t0,
       || '\bstep_time[ :=]+|[ ]time: +|\brate:(?:[0-9.]+it/s)?'))
     AS t_iter_s,
   coalesce(number_of(captures['loss']), number_after(message, '\blm[ -]loss: +'
-    || '|reduced_train_loss: +|''loss'': ''?|\b[Ll]oss[:=] *')) AS loss,
+    || '|''loss'': ''?|\b(?:reduced_)?(?:train_)?[Ll]oss[:=] *')) AS loss,
   coalesce(number_of(captures['grad_norm']),
     number_after(message, 'grad[ _]norm''?[:=] *''?')) AS grad_norm,
   number_after(message, 'learning[ _]rate''?: *''?|\blr[:=] *\[?') AS lr,

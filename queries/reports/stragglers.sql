@@ -79,7 +79,7 @@
 -- run_to_step = "Last step of that run"
 -- nvrx_score = "Fastest peer's median over the rank's own, or NVRx's own score: 1 is best"
 -- class = "persistent, transient, none, too_few_steps, no_peers"
--- kind = "worker, sequence_length, stage_imbalance, global, none; not_distinguishable, too_few_steps"
+-- kind = "worker, sequence_length, stage_imbalance, global, not_distinguishable, none"
 -- S_proxy = "Mean of the slowest rank over mean of the median rank: slowdown by unequal ranks"
 -- waste = "1 - 1 / S_proxy"
 -- slowest_rank_top_share = "Share of steps in which the most frequent slowest rank is slowest"
