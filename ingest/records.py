@@ -439,7 +439,8 @@ class Recorder:
                 low, high = _segment(data, start, end, at) if redrawn else (start, end)
                 at_start, header = start, None
             byte_offset, line_no = lines[index]
-            cell = (number, (offset // rules.sample + 1) * rules.sample, None)
+            until = (offset // rules.sample + 1) * rules.sample
+            cell: tuple[int, int, int | None] = (number, until, None)
             if skips and frequent[index] and (row := self._cells.get(cell)):
                 self._lengthen(row, count, line_no, bytes(data[low:high]))
                 continue
@@ -455,7 +456,7 @@ class Recorder:
                     self._stamps.saw(offset, header.ts)
             if rules.by_minute and frequent[index]:
                 if header.ts is not None:
-                    cell = number, (offset // CELL + 1) * CELL, header.ts // _MINUTE_US
+                    cell = (number, (offset // CELL + 1) * CELL, header.ts // _MINUTE_US)
                 if row := self._cells.get(cell):
                     self._lengthen(row, count, line_no, bytes(data[low:high]))
                     header = None  # another hit reads the line for itself

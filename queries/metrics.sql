@@ -80,6 +80,10 @@ CREATE OR REPLACE MACRO folder_of(path) AS coalesce(nullif(regexp_replace(path,
   '/(?:zero_stage_[0-9]|offloaded_tensors|global_step[0-9]|iter_[0-9]|checkpoint-[0-9]'
   || '|step[-_=]?[0-9])[^/]*(?:/.*)?$', ''), ''), path);
 
+-- What df prints, in bytes: it counts in 1024 bytes, or in powers of 1024 with a letter.
+CREATE OR REPLACE MACRO df_bytes(text) AS (number_of(rtrim(text, 'KMGTP'))
+  * pow(1024, greatest(1, instr('KMGTP', right(text, 1)))))::BIGINT;
+
 -- Free space of file systems as the logs print it, decimal bytes. A line of DeepSpeed's copy names
 -- its target when it begins; when it is complete it is that of the copy before.
 CREATE OR REPLACE VIEW storage_obs AS
@@ -95,19 +99,12 @@ WITH told AS (
   FROM placed_events
   WHERE signature IN ('deepspeed-nvme-copy-begin', 'deepspeed-nvme-copy-complete')
     OR failure = 'free-space'
-), blocks AS (  -- df counts in 1024 bytes, or prints powers of 1024 by letter
-  SELECT *, CASE right(free, 1) WHEN 'T' THEN 1 << 40 WHEN 'G' THEN 1 << 30 WHEN 'M' THEN 1 << 20
-      WHEN 'P' THEN 1 << 50 ELSE 1024 END AS unit,
-    CASE right(size, 1) WHEN 'T' THEN 1 << 40 WHEN 'G' THEN 1 << 30 WHEN 'M' THEN 1 << 20
-      WHEN 'P' THEN 1 << 50 ELSE 1024 END AS size_unit
-  FROM told
 )
 SELECT attempt_id, cluster, run, job, attempt, host, rank, folder_of(target) AS path, ts,
-  coalesce(free_gb, number_of(rtrim(free, 'KMGTP')) * unit)::BIGINT AS free_bytes,
-  (number_of(rtrim(size, 'KMGTP')) * size_unit)::BIGINT AS total_bytes,
+  coalesce(free_gb::BIGINT, df_bytes(free)) AS free_bytes, df_bytes(size) AS total_bytes,
   CASE WHEN failure = 'free-space' THEN 'df' ELSE 'ds_copy_line' END AS source,
   step_in(target) AS save, event_id, file, line
-FROM blocks WHERE free_gb IS NOT NULL OR free IS NOT NULL;
+FROM told WHERE free_gb IS NOT NULL OR free IS NOT NULL;
 
 -- Saves of checkpoints, one row an attempt and tag.
 --   complete          a line says that it is whole; where ranks copy swap files and none says so,
