@@ -439,11 +439,12 @@ class Recorder:
                 low, high = _segment(data, start, end, at) if redrawn else (start, end)
                 at_start, header = start, None
             byte_offset, line_no = lines[index]
-            until = (offset // rules.sample + 1) * rules.sample
-            cell: tuple[int, int, int | None] = (number, until, None)
-            if skips and frequent[index] and (row := self._cells.get(cell)):
-                self._lengthen(row, count, line_no, bytes(data[low:high]))
-                continue
+            if frequent[index]:
+                cell: tuple[int, int, int | None]  # the signature, where it ends, its minute
+                cell = (number, (offset // rules.sample + 1) * rules.sample, None)
+                if skips and (row := self._cells.get(cell)):
+                    self._lengthen(row, count, line_no, bytes(data[low:high]))
+                    continue
             new = header is None
             if header is None:
                 line, header, text, masked = self._read(block, low, high, at)

@@ -304,28 +304,6 @@ JOBS = _table(
     },
 )
 
-TIMINGS = _table(
-    "timings",
-    "Imported times of single ranks, one row a step, or a microbatch of it.",
-    (),
-    {
-        "cluster": (pa.string(), "cluster"),
-        "run": (pa.string(), "run; the job where NULL"),
-        "job": (pa.string(), "job id"),
-        "attempt": (pa.int32(), "launch number"),
-        "step": (pa.int64(), "training step"),
-        "rank": (pa.int32(), "global rank"),
-        "host": (pa.string(), "host name, short and lower case"),
-        "stage": (pa.int32(), "pipeline stage: ranks of one stage are peers"),
-        "t_compute_s": (pa.float64(), "time computed, seconds; NULL: forward plus backward"),
-        "t_fwd_s": (pa.float64(), "forward part of it, seconds"),
-        "t_bwd_s": (pa.float64(), "backward part of it, seconds"),
-        "microbatch": (pa.int32(), "microbatch within the step; NULL: the whole step"),
-        "ts": (_TS, "time, UTC"),
-        "source": (pa.string(), "where it is from"),
-    },
-)
-
 TABLES: tuple[Table, ...] = (
     SCANS,
     FILES,
@@ -340,7 +318,6 @@ TABLES: tuple[Table, ...] = (
     READINGS,
     TRAITS,
     JOBS,
-    TIMINGS,
 )
 
 _SQL_TYPES: dict[pa.DataType, str] = {
