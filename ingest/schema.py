@@ -264,6 +264,7 @@ READINGS = _table(
         "needs": (pa.string(), "failure or signature that must stand before it"),
         "quiet": (pa.bool_(), "only where a rank of the attempt does not print it"),
         "apart": (pa.bool_(), "only where one rank waits in another collective than the others"),
+        "lags": (pa.bool_(), "only where ranks are behind in a group and wait for nobody"),
         "attempts": (pa.int32(), "how many attempts must end alike; then the verdict is read"),
         "shows": (pa.string(), "decisive line: event, begin (of the phase), needs"),
         "why": (pa.string(), "why it stands for that"),

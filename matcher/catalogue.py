@@ -198,7 +198,8 @@ class Reading(NamedTuple):
     `event` is a failure or a signature; it is read as the failure `becomes` where the attempt was
     in `phase` (any where None) and, with `needs`, where an event of that failure or signature
     stands before it; with `quiet` only where a rank of the attempt does not print it, with `apart`
-    only where one rank waits in another collective than the others do. Where `attempts` is more
+    only where one rank waits in another collective than the others do, with `lags` only where ranks
+    are behind in a group and wait for nobody themselves. Where `attempts` is more
     than 1, it is the verdict on so many attempts that is read: same failure, rank and step.
     `shows` says which line is decisive: its own, that which began the phase, or the needed one.
     """
@@ -209,6 +210,7 @@ class Reading(NamedTuple):
     needs: str | None
     quiet: bool
     apart: bool
+    lags: bool
     attempts: int
     shows: str
     why: str
@@ -728,6 +730,7 @@ def _read_readings(file: _File, issues: list[Issue]) -> Iterator[Reading]:
                 row.get("needs"),
                 row.get("quiet", False),
                 row.get("apart", False),
+                row.get("lags", False),
                 row.get("attempts", 1),
                 row.get("shows", "event"),
                 row["why"],
