@@ -697,5 +697,6 @@ LEFT JOIN stays AS s ON s.run = f.run AND s.cluster IS NOT DISTINCT FROM f.clust
 WHERE grain <> 'run' OR s.failure IS NULL OR f.failure = s.failure
 QUALIFY grain <> 'run' OR row_number() OVER (PARTITION BY f.cluster, f.run ORDER BY f.place) = 1;
 
--- The verdicts on runs, as most reports ask for them.
+-- The verdicts on attempts and on runs, as most reports ask for them.
+CREATE OR REPLACE VIEW attempt_verdicts AS FROM verdicts(grain := 'attempt');
 CREATE OR REPLACE VIEW run_verdicts AS FROM verdicts();
