@@ -164,7 +164,9 @@ OnlyCatalogue = Annotated[
     Path | None, typer.Option("--only-catalogue", help="Directory of failures to use alone.")
 ]
 EveryMatch = Annotated[bool, typer.Option("--every-match", help="A row a match: fold nothing.")]
-MetricsOption = Annotated[Metrics, typer.Option(help="Lines that every step prints.")]
+MetricsOption = Annotated[
+    Metrics, typer.Option(help="Lines that every step prints: a row a MiB, a minute, or each.")
+]
 MaskOption = Annotated[MaskLevel, typer.Option(help="What to mask before it is stored.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Output = Annotated[

@@ -33,7 +33,7 @@ MARGIN = 4 << 10  # masked beyond a cut and left out: half a secret looks like n
 EVIDENCE_BEFORE, EVIDENCE_AFTER = 120, 20  # lines around the first cause of each failure
 _PROVEN = ("cause", "confirmation")  # roles whose lines may decide
 CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are sampled, bytes
-SAMPLED = 1 << 16  # the same for frequent signatures where metrics are to be sampled
+SAMPLED = 1 << 16  # the same where metrics are sampled, of lines that no minute tells apart
 LOOK = 1 << 20  # how far a line without a time looks for a neighbour that has one, bytes
 FOLLOWS_BYTES = 16 << 10  # how far back a line may stand that another must follow
 REMEMBERED, REMEMBERED_BYTES = 1 << 12, 1 << 10  # messages, and of which size at most
@@ -69,6 +69,7 @@ class _Rule(NamedTuple):
     failure: Failure
     search: re.Pattern[bytes]
     frequent: bool
+    each: bool  # every hit is a row: what it says differs by its numbers
     picky: bool  # takes only lines of some streams, or in some places
     numbers: tuple[tuple[str, int], ...]  # captures that are numbers, and how large they may be
     path_classes: tuple[str, ...]  # classes of path that captures are named by
@@ -79,7 +80,12 @@ _NUMBERS = {"rank": _INT32, "local_rank": _INT32, "world_size": _INT32, "step": 
 
 
 def _rule(
-    number: int, signature: Signature, failure: Failure, full: bool, classes: frozenset[str]
+    number: int,
+    signature: Signature,
+    failure: Failure,
+    full: bool,
+    each: bool,
+    classes: frozenset[str],
 ) -> _Rule:
     digest = hashlib.blake2b(signature.id.encode(), digest_size=8).digest()
     search = re.compile(signature.pattern.encode())
@@ -91,6 +97,7 @@ def _rule(
         failure,
         search,
         signature.frequent and not full,
+        signature.frequent and each,
         bool(signature.stream or signature.follows),
         tuple((name, most) for name, most in _NUMBERS.items() if name in groups),
         tuple(sorted(classes & groups)),
@@ -126,7 +133,8 @@ class Rules:
         by_id = catalogue.by_id
         full = options.metrics == "full" or options.every_match
         self.options = options
-        self.sample = SAMPLED if options.metrics == "sampled" else CELL
+        self.by_minute = options.metrics == "sampled" and not full
+        self.sample = SAMPLED if self.by_minute else CELL
         self.signatures = catalogue.signatures
         self.failures = [by_id[s.failure] for s in catalogue.signatures]
         self.frequent = np.array([s.frequent and not full for s in self.signatures], dtype=bool)
@@ -148,6 +156,7 @@ class Rules:
                 self.signatures[number],
                 self.failures[number],
                 self._full,
+                self.options.metrics == "full",
                 self._class_names,
             )
             self._rules[number] = rule
@@ -308,7 +317,7 @@ class Recorder:
         self._stamps = _Stamps(self._clock, entry.warm_from if entry else 0)
         self._open: deque[Row] = deque()
         self._folds: dict[tuple[Any, ...], Row] = {}
-        self._cells: dict[tuple[int, int], Row] = {}
+        self._cells: dict[tuple[int, int, int | None], Row] = {}  # by signature, end, minute
         self._cell = 0
         self._waiting: deque[Row] = deque()
         self._seen_on_line: tuple[int, set[int]] = (-1, set())
@@ -404,7 +413,8 @@ class Recorder:
         inside = block.line_offset < block.offset
         folding = not rules.options.every_match
         redrawn = data.find(b"\r", block.start, block.end) >= 0
-        counts = self._middle(block, hits) if rules.any_frequent else {}
+        skips = rules.any_frequent and not rules.by_minute
+        counts = self._middle(block, hits) if skips else {}
         numbers, starts = hits.signature.tolist(), hits.start.tolist()
         frequent = rules.frequent[hits.signature].tolist()
         header: headers.Header | None = None
@@ -429,12 +439,12 @@ class Recorder:
                 low, high = _segment(data, start, end, at) if redrawn else (start, end)
                 at_start, header = start, None
             byte_offset, line_no = lines[index]
-            if frequent[index] and (row := self._cells.get((number, offset // rules.sample))):
-                row.repeats += count
-                row.last_line_no = line_no
-                row.last_segment, row.last_near = bytes(data[low:high]), self._clock.near_us
-                self.matches += count
-                continue
+            if frequent[index]:
+                cell: tuple[int, int, int | None]  # the signature, where it ends, its minute
+                cell = (number, (offset // rules.sample + 1) * rules.sample, None)
+                if skips and (row := self._cells.get(cell)):
+                    self._lengthen(row, count, line_no, bytes(data[low:high]))
+                    continue
             new = header is None
             if header is None:
                 line, header, text, masked = self._read(block, low, high, at)
@@ -445,6 +455,13 @@ class Recorder:
                         line, header, text, masked = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
+            if rules.by_minute and frequent[index]:
+                if header.ts is not None:
+                    cell = (number, (offset // CELL + 1) * CELL, header.ts // _MINUTE_US)
+                if row := self._cells.get(cell):
+                    self._lengthen(row, count, line_no, bytes(data[low:high]))
+                    header = None  # another hit reads the line for itself
+                    continue
             if masked < 0:
                 message = rules.message(number, text, line, self._masker)
             else:
@@ -473,7 +490,8 @@ class Recorder:
             if rank is None:
                 rank = labels.rank if message.rank is None else message.rank
             host = header.host or message.host or labels.host
-            if folding and not rule.frequent:
+            folds = folding and not rule.frequent and not rule.each
+            if folds:
                 minute = None if lo is None else lo // _MINUTE_US
                 key = message.fold, rank, host, minute, offset // CELL
                 earlier = self._folds.get(key)
@@ -488,8 +506,8 @@ class Recorder:
             )  # fmt: skip
             self.losses.replaced_bytes += message.replaced
             if rule.frequent:
-                self._cells[number, offset // rules.sample] = row
-            elif folding:
+                self._cells[cell] = row
+            elif folds:
                 self._folds[key] = row
             self._open.append(row)
             if ts is None:
@@ -500,6 +518,13 @@ class Recorder:
                 losses = Losses()
                 self.evidence_for[rule.failure.id] = row.event_id, losses
                 self._gather(block, places, row.event_id, losses, start, end)
+
+    def _lengthen(self, row: Row, count: int, line_no: int, segment: bytes) -> None:
+        """Let the row of a frequent signature stand for further hits, the last as given."""
+        row.repeats += count
+        row.last_line_no = line_no
+        row.last_segment, row.last_near = segment, self._clock.near_us
+        self.matches += count
 
     def _read(
         self, block: Block, low: int, high: int, at: int
@@ -605,8 +630,7 @@ class Recorder:
         if cell != self._cell:
             self._cell = cell
             self._folds = {key: row for key, row in self._folds.items() if key[-1] >= cell}
-            sampled = end // self._rules.sample
-            for key in [key for key in self._cells if key[1] < sampled]:
+            for key in [key for key in self._cells if key[1] <= end]:
                 self._seal(self._cells.pop(key))
         while self._open and (end == _INT64 or self._open[0].offset + CELL + LOOK < end):
             self._closed.append(self._open.popleft())

@@ -115,6 +115,7 @@ class Signature:
     supersedes: tuple[str, ...] = ()
     stream: tuple[str, ...] = ()
     frequent: bool = False
+    metric: bool = False
     lag: Lag | None = None
     pair: Pair | None = None
     dedupe_s: float | None = None
@@ -258,6 +259,19 @@ class Catalogue:
         """Failures by id."""
         return {failure.id: failure for failure in self.failures}
 
+    def without_metrics(self) -> Catalogue:
+        """What to look for where metrics are not asked for; the digest is that of its content."""
+        return replace(
+            self,
+            failures=tuple(
+                replace(f, signatures=tuple(s for s in f.signatures if not s.metric))
+                if any(s.metric for s in f.signatures)
+                else f
+                for f in self.failures
+            ),
+            digest="",
+        )
+
     def for_workers(self) -> Catalogue:
         """What finding and recording take, under the same digest: a third of the bytes to send."""
         return replace(
@@ -391,6 +405,7 @@ _SIGNATURE_KEYS: dict[str, tuple[str, bool]] = {
     "supersedes": ("strings", False),
     "stream": ("strings", False),
     "frequent": ("boolean", False),
+    "metric": ("boolean", False),
     "lag": ("table", False),
     "pair": ("table", False),
     "dedupe_s": ("number", False),
