@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent / "reports"
 _VIEWS = tuple(
-    Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql", "unclassified.sql")
+    Path(__file__).parent / name
+    for name in ("views.sql", "diagnosis.sql", "unclassified.sql", "versions.sql")
 )
 
 
