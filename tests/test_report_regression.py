@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_the_unfixed_version_of_the_same_time_is_the_control() -> None:
 def test_versions_compare_as_numbers_and_before_their_candidates() -> None:
     with report.connect(None, schema.ddl()) as con:
         ordered = ["0.9.2", "0.13.0.dev3", "0.13.0", "0.17.6+cu118", "0.17.10", "v1.0", "2.1.0"]
-        for one, other in zip(ordered, ordered[1:], strict=False):
+        for one, other in itertools.pairwise(ordered):
             [(less, more)] = con.execute(
                 "SELECT version_is($a, '<', $b), version_is($b, '<=', $a)", {"a": one, "b": other}
             ).fetchall()
@@ -200,8 +201,10 @@ def test_without_exposure_or_a_baseline_nothing_is_claimed() -> None:
 
 
 def test_a_signature_may_be_checked_alone() -> None:
-    con = database(run("a/log", Event("x", t=1, signature="x-one"), Event("x", t=999)),
-                   run("b/log", Event("x", "context", t=CHANGE + 1, signature="x-one")))  # fmt: skip
+    con = database(
+        run("a/log", Event("x", t=1, signature="x-one"), Event("x", t=999)),
+        run("b/log", Event("x", "context", t=CHANGE + 1, signature="x-one")),
+    )
     [row] = ask(con, "regression", signature="x-one", change=at(CHANGE), trigger="attempt")
     assert (row["failure"], row["signature"], row["k0"], row["k1"]) == ("x", "x-one", 1, 1)
     [row] = ask(con, "regression", failure="x", change=at(CHANGE), trigger="gpu-hour")
