@@ -60,7 +60,7 @@ def test_the_order_by_count_and_by_cost_of_acme_are_reversed() -> None:
         assert counts[DOMAINS[name]] == count
         assert round(100 * count / total, 2) == share
         assert 100 * shares[DOMAINS[name]] == pytest.approx(cost, abs=0.01)
-    assert [row["failure"] for row in found][0] == "TypeError"
+    assert found[0]["failure"] == "TypeError"
     costly = max(found, key=lambda row: row["gpu_h"])
     assert (costly["failure"], costly["money"]) == ("NVLinkError", pytest.approx(2 * 30_250))
 
