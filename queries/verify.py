@@ -153,8 +153,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
             return text
         case "reduced":
             return (
-                f"reduced to {row['ratio']:.2g} of what it was, at most {row['upper95_ratio']:.2g}, "
-                "but not gone"
+                f"reduced to {row['ratio']:.2g} of what it was, "
+                f"at most {row['upper95_ratio']:.2g}, but not gone"
             )
         case "not_distinguishable":
             return (
