@@ -733,7 +733,7 @@ def _diagnose_files(
 
     from ingest import pipeline, templates
     from queries import contrast as contrasts
-    from queries import diagnosis
+    from queries import diagnosis, staging
     from queries import report as reports
 
     plan = plan.keyed()
@@ -748,6 +748,7 @@ def _diagnose_files(
                 if names is not None:
                     store.rename(names)
             reports.prepare(store.connection)
+            staging.begin(store.connection)
             found = diagnosis.diagnose(store.connection, run)
             if against is None:
                 return found, None, summary.failed + summary.truncated

@@ -26,6 +26,7 @@
 -- files_copied = "Files that are copies of another one of the same rank and host"
 -- skip_reasons = "Why files were not read or break off, at most five"
 -- size_bytes = "Bytes on disk of all files found"
+-- size_skipped = "Of them bytes of files not read; the others are those of files scanned"
 -- bytes = "Decompressed bytes read"
 -- lines = "Lines read"
 -- ts_share = "Share of lines with a time of their own"
@@ -56,15 +57,19 @@ WITH read AS (
     count(*) FILTER (status = 'truncated') AS files_truncated,
     count(*) FILTER (status IN ('ok', 'truncated') AND NOT live) AS files_copied,
     list_sort(list(DISTINCT coalesce(error, status)) FILTER (status <> 'ok'))[1:5] AS skip_reasons,
-    sum(size_bytes)::BIGINT AS size_bytes, sum(raw_bytes)::BIGINT AS bytes,
+    sum(size_bytes)::BIGINT AS size_bytes,
+    coalesce(sum(size_bytes) FILTER (status NOT IN ('ok', 'truncated')), 0)::BIGINT AS size_skipped,
+    sum(raw_bytes)::BIGINT AS bytes,
     sum(lines)::BIGINT AS lines, sum(ts_lines) AS ts_lines, sum(rank_lines) AS rank_lines,
     sum(events) AS events, sum(cut_lines)::BIGINT AS cut_lines,
     sum(replaced_bytes)::BIGINT AS replaced_bytes, sum(masked)::BIGINT AS masked
   FROM read GROUP BY cluster
 ), judged AS (
-  SELECT a.*, f.attempt_id IS NOT NULL AS unknown
-  FROM attempts AS a
-  LEFT JOIN (SELECT attempt_id FROM first_failures() WHERE failure IS NULL) AS f USING (attempt_id)
+  SELECT a.cluster, a.attempt_id, a.ranks_seen, a.world_size,
+    f.attempt_id IS NOT NULL AS failed, f.attempt_id IS NOT NULL AND f.failure IS NULL AS unknown
+  FROM attempt_spans AS a
+  LEFT JOIN (SELECT attempt_id, failure FROM attempt_failures WHERE outcome = 'failed') AS f
+    USING (attempt_id)
   WHERE a.files > 0
     AND a.attempt_id IN (SELECT hash(r.cluster, r.run, r.attempt) FROM read AS r)
 ), gaps AS (
@@ -76,7 +81,7 @@ WITH read AS (
   WHERE t IS NOT NULL
 )
 SELECT c.cluster, files_found, files_scanned, files_skipped, files_truncated, files_copied,
-  coalesce(skip_reasons, []) AS skip_reasons, size_bytes, bytes, lines,
+  coalesce(skip_reasons, []) AS skip_reasons, size_bytes, size_skipped, bytes, lines,
   ts_lines / nullif(lines, 0) AS ts_share,
   rank_lines / nullif(lines, 0) AS rank_share,
   least(1.0, events / nullif(lines, 0)) AS match_share,
@@ -91,8 +96,7 @@ FROM by_cluster AS c
 LEFT JOIN (
   SELECT cluster, count(*) AS attempts,
     count(*) FILTER (ranks_seen >= world_size) AS attempts_all_ranks,
-    count(*) FILTER (outcome = 'failed') AS failed_attempts,
-    count(*) FILTER (outcome = 'failed' AND unknown) AS failed_unknown
+    count(*) FILTER (failed) AS failed_attempts, count(*) FILTER (unknown) AS failed_unknown
   FROM judged GROUP BY cluster
 ) AS j ON j.cluster IS NOT DISTINCT FROM c.cluster
 LEFT JOIN (SELECT cluster, max(gap) AS max_gap_s FROM gaps GROUP BY cluster) AS g

@@ -39,9 +39,9 @@
 -- exposure_source = "Where those GPU-hours come from: jobs, log, mixed, none"
 -- state_log_share = "Share of those attempts whose outcome is inferred from logs"
 WITH ended AS (
-  SELECT attempt_id, failure, ts, t_about, outcome = 'failed' AS failed FROM first_failures()
+  SELECT attempt_id, failure, ts, t_about, outcome = 'failed' AS failed FROM attempt_failures
 ), began AS (
-  SELECT failure, attempt_id, cluster, ts, t_about FROM first_failures(grain := 'incident')
+  SELECT failure, attempt_id, cluster, ts, t_about FROM incident_failures
   UNION ALL
   SELECT NULL, e.attempt_id, a.cluster, e.ts, e.t_about
   FROM ended AS e JOIN attempts AS a USING (attempt_id) WHERE e.failure IS NULL

@@ -14,6 +14,16 @@
 -- default = "run"
 -- choices = ["run", "attempt", "incident"]
 -- description = "One row a failed run, a failed attempt, or an incident (recovered ones too)"
+-- [parameters.attr_before_s]
+-- type = "DOUBLE"
+-- default = 600
+-- minimum = 0
+-- description = "Causes in host logs count from so long before the end of the attempt, seconds"
+-- [parameters.attr_after_s]
+-- type = "DOUBLE"
+-- default = 300
+-- minimum = 0
+-- description = "And until so long after it, seconds"
 -- [columns]
 -- cluster = "Cluster"
 -- run_id = "Run"
@@ -43,21 +53,63 @@
 -- ranks_seen = "Ranks seen in the logs"
 -- world_size = "Ranks of the attempt"
 -- silent_ranks = "world_size - ranks_seen: the true first rank may be among them"
--- infra_causes = "Causes in host logs from 10 min before to 5 min after the end"
+-- infra_causes = "Causes in logs of its hosts around the end of a failed attempt, the gravest first"
 -- n_causes = "Causes in all: the first one and those of the host logs"
-WITH found AS (
-  SELECT f.*, t.title
-  FROM verdicts(grain := $by) AS f
+-- incident_id = "Incident that the decisive line belongs to, as the report incidents has it"
+WITH found AS MATERIALIZED (
+  FROM verdicts(grain := $by)
+), ended AS (
+  SELECT a.attempt_id, a.cluster, a.hosts, a.first_ts, a.last_ts,
+    a.last_ts - to_microseconds((1e6 * $attr_before_s)::BIGINT) AS since,
+    a.last_ts + to_microseconds((1e6 * $attr_after_s)::BIGINT) AS until
+  FROM attempt_spans AS a
+  WHERE a.attempt_id IN (SELECT attempt_id FROM found WHERE outcome = 'failed')
+), seen AS (  -- causes in logs of hosts and schedulers
+  SELECT event_id, attempt_id, cluster, host, t0, failure, role, severity
+  FROM placed_events
+  WHERE from_host AND role IN ('cause', 'confirmation') AND t0 IS NOT NULL
+), near AS (
+  SELECT e.attempt_id, s.event_id, s.failure, s.role, s.severity
+  FROM seen AS s JOIN ended AS e ON e.attempt_id = s.attempt_id
+  WHERE s.t0 BETWEEN e.since AND e.until
+  UNION
+  SELECT e.attempt_id, s.event_id, s.failure, s.role, s.severity
+  FROM (SELECT *, unnest(hosts) AS host FROM ended) AS e
+  JOIN seen AS s ON s.host = e.host AND s.cluster IS NOT DISTINCT FROM e.cluster
+    AND s.attempt_id IS NULL AND s.t0 BETWEEN e.since AND e.until
+  WHERE NOT EXISTS (  -- a host that another attempt used then is not its own
+    FROM (SELECT attempt_id, cluster, unnest(hosts) AS host, first_ts, last_ts
+      FROM attempt_spans) AS o
+    WHERE o.host = s.host AND o.cluster IS NOT DISTINCT FROM s.cluster
+      AND o.attempt_id <> e.attempt_id AND s.t0 BETWEEN o.first_ts AND o.last_ts)
+), infra AS (
+  SELECT attempt_id, list(failure ORDER BY grave, failure) AS failures
+  FROM (
+    SELECT attempt_id, failure,
+      min(CASE severity WHEN 'critical' THEN 0 WHEN 'high' THEN 1 WHEN 'medium' THEN 2
+        WHEN 'low' THEN 3 ELSE 4 END) AS grave
+    FROM near GROUP BY attempt_id, failure)
+  GROUP BY attempt_id
+), named AS (
+  SELECT f.*, t.title, coalesce(i.failures, []) AS infra,
+    CASE WHEN $by = 'incident' THEN f.unit ELSE n.incident_id END AS incident_id
+  FROM found AS f
   LEFT JOIN failures AS t ON t.failure = f.failure
+  LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id
+  LEFT JOIN (
+    SELECT event_id, incident_id FROM incident_events() WHERE $by <> 'incident'
+  ) AS n ON n.event_id = f.event_id
 )
 SELECT cluster, run AS run_id, job, attempt, outcome, failure, title, severity,
   signature AS root_signature, initiating_rank,
   initiating_host, scope, tied_ranks, ts, confidence, evidence, why, file, line,
   message,
   collateral_events, collateral_ranks, collateral_failures, collateral_signatures, lead_s,
-  ranks_seen, world_size, silent_ranks, infra_causes,
-  len(infra_causes) + (failure IS NOT NULL)::INTEGER AS n_causes
-FROM found
+  ranks_seen, world_size, silent_ranks, infra AS infra_causes,
+  len(list_filter(infra, lambda x: x IS DISTINCT FROM failure))
+    + (failure IS NOT NULL)::INTEGER AS n_causes,
+  incident_id
+FROM named
 WHERE asked(cluster, $cluster) AND asked(coalesce(job, run), $job) AND asked(failure, $failure)
   AND within(coalesce(ts, t_about), $since, $until)
   AND ($by <> 'incident' OR failure IS NOT NULL)

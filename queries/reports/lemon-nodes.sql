@@ -12,7 +12,7 @@
 -- SELECT CASE WHEN count(*) FILTER (initiating_host IS NOT NULL) < count(*)
 --   THEN format('{} of {} failed attempts name a host that began it',
 --     count(*) FILTER (initiating_host IS NOT NULL), count(*)) END
--- FROM first_failures()
+-- FROM attempt_failures
 -- WHERE asked(cluster, $cluster) AND asked(coalesce(job, run), $job) AND asked(failure, $failure)
 --   AND within(t_about, $since, $until) AND outcome = 'failed'
 -- """
@@ -76,7 +76,7 @@ WITH launched AS MATERIALIZED (
   SELECT v.cluster, v.initiating_host AS host, count(*) AS k,
     count(DISTINCT c.run) AS distinct_runs, list_sort(list(DISTINCT v.failure)) AS failures,
     max(coalesce(v.ts, v.t_about)) AS last_incident
-  FROM first_failures() AS v JOIN clipped AS c USING (attempt_id) CROSS JOIN bounds
+  FROM attempt_failures AS v JOIN clipped AS c USING (attempt_id) CROSS JOIN bounds
   LEFT JOIN failures AS f ON f.failure = v.failure
   WHERE v.initiating_host IS NOT NULL AND v.outcome = 'failed'
     AND v.scope IN ('single_rank', 'single_host') AND asked(v.failure, $failure)
