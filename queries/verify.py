@@ -144,9 +144,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
     k0, k1, e0, e1 = row["k0"], row["k1"], row["e0"], row["e1"]
     match row["verdict"]:
         case "gone":
-            text = (
-                f"gone: unchanged, it would be as rare with probability {row['p']:.2g}"
-            )
+            text = f"gone: unchanged, it would be as rare with probability {row['p']:.2g}"
             more = row["exposure_needed_conservative"] - e1
             if more > 0:
                 return f"{text}; before looking again and again wait for {more:,.3g} more {unit}"
