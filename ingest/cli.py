@@ -453,6 +453,62 @@ def sql(
     _emit([result], format_, output)
 
 
+@app.command()
+def verify(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FAILURE",
+            help="A failure or signature.",
+            autocompletion=lambda incomplete: _complete_failures(incomplete),
+        ),
+    ],
+    change: Annotated[
+        str,
+        typer.Option(help="When or what changed: a time, or a version as in 'deepspeed >= 0.18'."),
+    ],
+    db: Db = DEFAULT_DB,
+    trigger: Annotated[
+        str,
+        typer.Option(
+            help="What may trigger it: auto, checkpoint-begin, save, attempt, gpu-hour, "
+            "or a failure or signature whose lines count."
+        ),
+    ] = "auto",
+    control: Annotated[
+        str | None, typer.Option(help="A cluster that did not get the change.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster, and the control.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell whether a failure is gone since a change, or just had no chance to show.
+
+    Exit 0 whatever the verdict.
+    """
+    from ingest import schema as tables
+    from matcher import catalogue as catalogues
+    from queries import render
+    from queries import report as reports
+    from queries import verify as fixes
+
+    known = {
+        id_: failure.id
+        for failure in catalogues.load().failures
+        for id_ in (*(signature.id for signature in failure.signatures), failure.id)
+    }
+    with reports.connect(db, tables.ddl(), tables.VERSION) as connection:
+        found = fixes.check(
+            connection,
+            name,
+            change,
+            known=known,
+            trigger=trigger,
+            control=control,
+            cluster=cluster,
+        )
+    _print(render.as_json(found.as_dict()) if as_json else found.text())
+
+
 @failures_app.command("list")
 def failures_list(
     component: Component = None,
