@@ -99,6 +99,7 @@ LEFT JOIN (
     count(*) FILTER (failed) AS failed_attempts, count(*) FILTER (unknown) AS failed_unknown
   FROM judged GROUP BY cluster
 ) AS j ON j.cluster IS NOT DISTINCT FROM c.cluster
-LEFT JOIN (SELECT cluster, max(CASE WHEN gap < 0 THEN 0 ELSE gap END) AS max_gap_s FROM gaps GROUP BY cluster) AS g
-  ON g.cluster IS NOT DISTINCT FROM c.cluster
+LEFT JOIN (
+  SELECT cluster, max(CASE WHEN gap < 0 THEN 0 ELSE gap END) AS max_gap_s FROM gaps GROUP BY cluster
+) AS g ON g.cluster IS NOT DISTINCT FROM c.cluster
 ORDER BY c.cluster NULLS LAST
