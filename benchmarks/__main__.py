@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -39,6 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help="where definitions/, bars.toml, ... are",
         )
         command.set_defaults(run=run, refuse=command.error)
+    command = commands.add_parser("reports", help="time every report on the archive of a fleet")
+    command.add_argument("--runs", type=int, default=100_000, help="runs in the archive")
+    command.add_argument("--events", type=int, default=20_000_000, help="rows of events in it")
+    command.add_argument("--seed", type=int, default=1, help="of the archive")
+    command.add_argument("--database", type=Path, help="keep it there; use it where it exists")
+    command.add_argument("--only", default="*", help="those that match, such as 'co-*'")
+    command.add_argument("--rounds", type=int, default=3, help="after one that is not counted")
+    command.add_argument("--patience", type=float, default=120.0, help="seconds until one is ended")
+    command.add_argument("--record", action="store_true", help="keep it in benchmarks/record")
+    command.set_defaults(run=_reports, refuse=command.error, scale=1.0)
     given = parser.parse_args(arguments)
     if given.scale <= 0 or given.rounds < 0 or (given.record and not given.rounds):
         given.refuse("give a --scale above 0, and --rounds of 0 or more (with --record 1 or more)")
@@ -127,6 +138,55 @@ def _scale(given: argparse.Namespace) -> bool:
                 (place / f"{one.name}.svg").write_text(picture)
         print(f"recorded in {place.name}", file=sys.stderr)
     return right
+
+
+def _reports(given: argparse.Namespace) -> bool:
+    """Time reports on an archive that is made for it, or that an earlier run has kept."""
+    from benchmarks import archive, record, reports
+    from matcher.catalogue import load
+
+    if min(given.runs, given.events) < 1 or not (names := reports.chosen(given.only)):
+        known = ", ".join(reports.chosen("*"))
+        given.refuse(f"--only {given.only}: there are {known}; give --runs, --events above 0")
+    catalogue = load()
+    machine = record.machine(catalogue) | {
+        "seed": given.seed,
+        "rounds": given.rounds,
+        "threads": reports.THREADS,
+        "duckdb_memory_gb": reports.MEMORY_GB,
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        database = given.database or Path(scratch) / "archive.duckdb"
+        if not database.exists():
+            archive.build(
+                database,
+                catalogue,
+                runs=given.runs,
+                events=given.events,
+                seed=given.seed,
+                told=_building if sys.stderr.isatty() else None,
+            )
+        machine |= archive.size(database)
+        print(f"{'report':<24}{'rows':>10}{'s':>10}{'min':>8}{'max':>8}{'MB':>8}  limit")
+        timed = []
+        for one in reports.run(database, names, rounds=given.rounds, patience_s=given.patience):
+            timed.append(one)
+            row = one.row
+            figures = (row["rows"], row["median_s"], row["min_s"], row["max_s"], row["peak_mb"])
+            cells = ("-" if figure is None else f"{figure:,}" for figure in figures)
+            widths = (10, 10, 8, 8, 8)
+            said = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+            held = "held" if one.held else f"NOT HELD {one.error or ''}"
+            print(f"{one.name:<24}{said}  {row['limit_s']:g} s {held}".rstrip(), flush=True)
+    if given.record:
+        place = record.place(machine, record.RECORD)
+        record.table(place / "reports.csv", [one.row for one in timed])
+        print(f"recorded in {place.name}", file=sys.stderr)
+    return all(one.held for one in timed)
+
+
+def _building(done: int, all_: int) -> None:
+    print(f"\rlaunches {done:,} of {all_:,}", end="\n" if done == all_ else "", file=sys.stderr)
 
 
 def _chosen(

@@ -677,7 +677,7 @@ def _diagnose_files(
 
     from ingest import pipeline, templates
     from queries import contrast as contrasts
-    from queries import diagnosis
+    from queries import diagnosis, staging
     from queries import report as reports
 
     plan = plan.keyed()
@@ -692,6 +692,7 @@ def _diagnose_files(
                 if names is not None:
                     store.rename(names)
             reports.prepare(store.connection)
+            staging.begin(store.connection)
             found = diagnosis.diagnose(store.connection, run)
             if against is None:
                 return found, None, summary.failed + summary.truncated

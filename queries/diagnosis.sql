@@ -22,6 +22,14 @@ CREATE OR REPLACE MACRO local_of_path(path) AS
   try_cast(nullif(regexp_extract(path, 'attempt_[0-9]+/([0-9]{1,4})/std(?:out|err)', 1), '')
     AS INTEGER);
 
+-- The events of attempts that may have failed, and of hosts that ran none.
+-- Staged, a table; first_failures reads it instead of `placed_events` then.
+CREATE OR REPLACE VIEW unit_events AS
+FROM placed_events
+WHERE attempt_id IS NULL
+  OR attempt_id IN (SELECT attempt_id FROM attempts WHERE outcome = 'failed' OR crashed)
+  OR attempt_id IN (SELECT attempt_id FROM marks WHERE role IN ('cause', 'confirmation'));
+
 -- What went wrong first: one row an attempt that failed or crashed at its end, or
 -- (grain := 'incident') one an incident.
 -- Of a rank's causes in a file the first counts, a generic exception only where nothing specific
@@ -31,16 +39,25 @@ CREATE OR REPLACE MACRO local_of_path(path) AS
 -- there is no cause, one that had been got over counts if what ended the attempt is its known
 -- effect, else the first reading that fits, else what launcher and signals say.
 CREATE OR REPLACE MACRO first_failures(grain := 'attempt', skew_s := 2) AS TABLE
-WITH runs AS MATERIALIZED (
+WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
   FROM attempts
-), placed AS MATERIALIZED (
-  SELECT attempt_id, event_id, file_id, path, line_no, line_end, role, failure, signature, severity,
-    rank, host, pid, t0, t1, ts, ts_lo, ts_hi, repeats, message, captures, from_host
-  FROM placed_events
-), marked AS MATERIALIZED (
+), all_marks AS MATERIALIZED (  -- staged: ), all_marks AS NOT MATERIALIZED (
   SELECT event_id, attempt_id, file_id, path, line_no, failure, signature, role, rank, t0, t1,
     recovered, stopped, after_done, generic, done, trouble
   FROM marks
+), wanted AS MATERIALIZED (  -- the attempts to look at: all else is left aside at once
+  SELECT attempt_id FROM all_runs WHERE grain <> 'incident' AND (outcome = 'failed' OR crashed)
+  UNION
+  SELECT attempt_id FROM all_marks WHERE grain = 'incident' AND role IN ('cause', 'confirmation')
+), runs AS MATERIALIZED (
+  FROM all_runs WHERE attempt_id IN (FROM wanted)
+), placed AS MATERIALIZED (  -- staged: ), placed AS NOT MATERIALIZED (
+  SELECT attempt_id, event_id, file_id, path, line_no, line_end, role, failure, signature, severity,
+    rank, host, pid, t0, t1, ts, ts_lo, ts_hi, repeats, message, captures, from_host
+  FROM placed_events  -- staged: FROM unit_events
+  WHERE attempt_id IN (FROM wanted) OR (attempt_id IS NULL AND grain = 'incident')
+), marked AS NOT MATERIALIZED (
+  FROM all_marks WHERE attempt_id IN (FROM wanted)
 ), process_ranks AS MATERIALIZED (  -- by a line with both, or a communicator of the whole world
   SELECT attempt_id, host, pid, min(rank) AS rank
   FROM (
@@ -51,12 +68,103 @@ WITH runs AS MATERIALIZED (
     WHERE e.pid IS NOT NULL)
   WHERE rank IS NOT NULL
   GROUP BY attempt_id, host, pid HAVING min(rank) = max(rank)
+), told AS (
+  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
+), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
+  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
+    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
+    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
+    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
+      AS died_at,
+    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
+    bool_or(n.signature = 'torchelastic-first-failure') AS first
+  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
+  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
+    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
+      OR (n.signature = 'torchelastic-first-failure'
+        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
+  GROUP BY ALL
+), homes AS MATERIALIZED (  -- where the logs show a rank to run
+  SELECT attempt_id, rank, min(host) AS host
+  FROM (
+    SELECT attempt_id, rank, host FROM placed
+    UNION ALL
+    SELECT attempt_id, rank, host FROM process_ranks
+    UNION ALL
+    SELECT attempt_id, rank, host FROM reaped)
+  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
+  GROUP BY attempt_id, rank HAVING min(host) = max(host)
+), judged AS (
+  SELECT event_id, recovered, stopped, generic AND done AS late
+  FROM marked WHERE trouble
+), members AS (
+  SELECT p.attempt_id AS unit, p.* EXCLUDE (path, message, captures, pid)
+  FROM placed AS p
+  WHERE grain <> 'incident' AND p.role IN ('cause', 'confirmation', 'collateral', 'teardown')
+    AND p.attempt_id IS NOT NULL
+  UNION ALL
+  SELECT i.incident_id AS unit, p.* EXCLUDE (path, message, captures, pid)
+  FROM (
+    SELECT incident_id, event_id FROM incident_events() WHERE grain = 'incident' AND NOT warning
+  ) AS i JOIN placed AS p USING (event_id)
+), happened AS MATERIALIZED (
+  SELECT m.* REPLACE (coalesce(m.host, o.host) AS host),
+    NOT is_scheduling(m.failure) AND NOT coalesce(j.stopped, false) AND NOT coalesce(j.late, false)
+      AS possible,
+    possible AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
+  FROM members AS m LEFT JOIN judged AS j USING (event_id)
+  LEFT JOIN homes AS o ON o.attempt_id = m.attempt_id AND o.rank = m.rank
+), explained AS (  -- the deaths that a confirmation may explain
+  SELECT unit, c.event_id, min(d.t0) AS t0,
+    min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
+  FROM (FROM happened WHERE role = 'confirmation' AND eligible) AS c
+  JOIN (FROM happened WHERE role = 'collateral' AND eligible) AS d USING (unit)
+  WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
+    OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
+  GROUP BY unit, c.event_id
+), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
+  SELECT DISTINCT h.event_id
+  FROM (FROM happened WHERE eligible AND role IN ('cause', 'confirmation')) AS h
+  JOIN precedence AS p ON p.effect = h.failure AND p.scope IN ('same-rank', 'same-gpu', 'same-host')
+  JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
+    ON k.unit = h.unit AND k.failure = p.cause
+    AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
+      OR ((k.host = h.host OR (k.from_host AND h.host IS NULL))
+        AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
+        AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
+  WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
+), own AS (
+  SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
+    h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
+    h.role = 'confirmation' AND x.event_id IS NULL AS unproved,
+    h.event_id IN (FROM wrapped) AS wrapper, 'line' AS basis, NULL AS why
+  FROM happened AS h LEFT JOIN explained AS x USING (unit, event_id)
+  WHERE h.eligible AND h.role IN ('cause', 'confirmation')
+  QUALIFY row_number() OVER (
+    PARTITION BY h.unit, h.file_id, h.rank
+    ORDER BY generic, wrapper, line_key, h.role = 'cause', h.event_id) = 1
+), swallowed AS (  -- causes that were got over, of which the end is a known effect
+  SELECT DISTINCT k.*, k.line_no AS said_at, k.line_no AS line_key, false AS generic,
+    false AS wrapper, 'swallowed' AS basis,
+    format('the run went on after it, and ended with {}, its known effect', h.failure) AS why
+  FROM (FROM happened WHERE possible AND role = 'cause' AND NOT is_generic(failure)) AS k
+  JOIN (
+    SELECT unit, arg_min(failure, coalesce(t0, 'infinity'::TIMESTAMP)) AS failure, min(t0) AS t0
+    FROM happened WHERE eligible AND role = 'collateral' AND NOT is_noise(role, severity)
+    GROUP BY unit
+  ) AS h USING (unit)
+  JOIN precedence AS p ON p.cause = k.failure AND p.effect = h.failure
+    AND seconds_between(k.t0, h.t0) BETWEEN -skew_s AND p.lag_hi_s
+  WHERE grain <> 'incident' AND k.unit NOT IN (SELECT unit FROM own)
+  QUALIFY row_number() OVER (PARTITION BY k.unit ORDER BY k.t0 DESC, k.line_no) = 1
+), settled AS MATERIALIZED (  -- units that need no reading
+  SELECT unit FROM own UNION SELECT unit FROM swallowed
 ), said AS MATERIALIZED (  -- of each reading and attempt the first line that it fits
   SELECT r.reading, r.becomes, r.phase, r.needs, r.quiet, r.shows, r.why, m.attempt_id, m.event_id,
     m.file_id, m.line_no, m.failure, m.t0, m.t1, m.rank
   FROM marked AS m JOIN readings AS r ON r.event IN (m.failure, m.signature)
   WHERE grain <> 'incident' AND NOT r.apart AND r.attempts = 1
-    AND NOT m.stopped AND (m.after_done OR NOT m.recovered)
+    AND m.attempt_id NOT IN (FROM settled) AND NOT m.stopped AND (m.after_done OR NOT m.recovered)
     AND m.after_done = (r.phase IS NOT NULL AND r.phase = 'done')
   QUALIFY row_number() OVER (
     PARTITION BY r.reading, m.attempt_id ORDER BY m.t0 NULLS LAST, m.path, m.line_no) = 1
@@ -143,97 +251,8 @@ WITH runs AS MATERIALIZED (
     AND (NOT p.quiet OR h.ranks < greatest(a.world_size, a.ranks_seen, h.at_least))
 ), read_events AS MATERIALIZED (  -- the first of them
   FROM fitting QUALIFY row_number() OVER (PARTITION BY attempt_id ORDER BY reading) = 1
-), told AS (
-  FROM placed WHERE failure = 'torchelastic-child-failed' AND attempt_id IS NOT NULL
-), reaped AS (  -- torchrun's table of dead children, a row each; `first` stands under its marker
-  SELECT r.attempt_id, r.event_id, r.file_id, r.path, r.line_no, r.severity, r.message, r.t0,
-    try_cast(r.captures['peer_rank'] AS INTEGER) AS rank,
-    max(n.captures['peer_host']) FILTER (n.line_no < r.line_no) AS host,
-    try_strptime(max(n.captures['at']) FILTER (n.line_no < r.line_no), '%Y-%m-%d_%H:%M:%S')
-      AS died_at,
-    try_cast(max(n.captures['exit_code']) FILTER (n.line_no > r.line_no) AS INTEGER) AS exit_code,
-    bool_or(n.signature = 'torchelastic-first-failure') AS first
-  FROM (FROM told WHERE captures['peer_rank'] IS NOT NULL) AS r
-  JOIN told AS n ON n.file_id = r.file_id AND n.rank IS NOT DISTINCT FROM r.rank
-    AND (n.line_no BETWEEN r.line_no - 2 AND r.line_no + 1
-      OR (n.signature = 'torchelastic-first-failure'
-        AND n.line_no BETWEEN r.line_no - 5 AND r.line_no))
-  GROUP BY ALL
-), homes AS MATERIALIZED (  -- where the logs show a rank to run
-  SELECT attempt_id, rank, min(host) AS host
-  FROM (
-    SELECT attempt_id, rank, host FROM placed
-    UNION ALL
-    SELECT attempt_id, rank, host FROM process_ranks
-    UNION ALL
-    SELECT attempt_id, rank, host FROM reaped)
-  WHERE rank IS NOT NULL AND host IS NOT NULL AND attempt_id IS NOT NULL
-  GROUP BY attempt_id, rank HAVING min(host) = max(host)
-), judged AS (
-  SELECT event_id, recovered, stopped, generic AND done AS late
-  FROM marked WHERE trouble
-), members AS (
-  SELECT p.attempt_id AS unit, p.*
-  FROM placed AS p
-  WHERE grain <> 'incident' AND p.role IN ('cause', 'confirmation', 'collateral', 'teardown')
-    AND p.attempt_id IN (SELECT attempt_id FROM runs WHERE outcome = 'failed' OR crashed)
-  UNION ALL
-  SELECT i.incident_id AS unit, p.*
-  FROM (
-    SELECT incident_id, event_id FROM incident_events() WHERE grain = 'incident' AND NOT warning
-  ) AS i JOIN placed AS p USING (event_id)
-), happened AS MATERIALIZED (
-  SELECT m.* REPLACE (coalesce(m.host, o.host) AS host),
-    NOT is_scheduling(m.failure) AND NOT coalesce(j.stopped, false) AND NOT coalesce(j.late, false)
-      AS possible,
-    possible AND (grain = 'incident' OR NOT coalesce(j.recovered, false)) AS eligible
-  FROM members AS m LEFT JOIN judged AS j USING (event_id)
-  LEFT JOIN homes AS o ON o.attempt_id = m.attempt_id AND o.rank = m.rank
-), explained AS (  -- the deaths that a confirmation may explain
-  SELECT unit, c.event_id, min(d.t0) AS t0,
-    min(d.line_no) FILTER (d.file_id = c.file_id) AS line_no
-  FROM (FROM happened WHERE role = 'confirmation' AND eligible) AS c
-  JOIN (FROM happened WHERE role = 'collateral' AND eligible) AS d USING (unit)
-  WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
-    OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
-  GROUP BY unit, c.event_id
-), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
-  SELECT DISTINCT h.event_id
-  FROM (FROM happened WHERE eligible) AS h
-  JOIN precedence AS p ON p.effect = h.failure AND p.scope IN ('same-rank', 'same-gpu', 'same-host')
-  JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
-    ON k.unit = h.unit AND k.failure = p.cause
-    AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
-      OR ((k.host = h.host OR (k.from_host AND h.host IS NULL))
-        AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
-        AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
-  WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
-), own AS (
-  SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
-    h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
-    h.role = 'confirmation' AND x.event_id IS NULL AS unproved,
-    h.event_id IN (FROM wrapped) AS wrapper, 'line' AS basis, NULL AS why
-  FROM happened AS h LEFT JOIN explained AS x USING (unit, event_id)
-  WHERE h.eligible AND h.role IN ('cause', 'confirmation')
-  QUALIFY row_number() OVER (
-    PARTITION BY h.unit, h.file_id, h.rank
-    ORDER BY generic, wrapper, line_key, h.role = 'cause', h.event_id) = 1
-), swallowed AS (  -- causes that were got over, of which the end is a known effect
-  SELECT DISTINCT k.*, k.line_no AS said_at, k.line_no AS line_key, false AS generic,
-    false AS wrapper, 'swallowed' AS basis,
-    format('the run went on after it, and ended with {}, its known effect', h.failure) AS why
-  FROM (FROM happened WHERE possible AND role = 'cause' AND NOT is_generic(failure)) AS k
-  JOIN (
-    SELECT unit, arg_min(failure, coalesce(t0, 'infinity'::TIMESTAMP)) AS failure, min(t0) AS t0
-    FROM happened WHERE eligible AND role = 'collateral' AND NOT is_noise(role, severity)
-    GROUP BY unit
-  ) AS h USING (unit)
-  JOIN precedence AS p ON p.cause = k.failure AND p.effect = h.failure
-    AND seconds_between(k.t0, h.t0) BETWEEN -skew_s AND p.lag_hi_s
-  WHERE grain <> 'incident' AND k.unit NOT IN (SELECT unit FROM own)
-  QUALIFY row_number() OVER (PARTITION BY k.unit ORDER BY k.t0 DESC, k.line_no) = 1
 ), readable AS (
-  SELECT r.attempt_id AS unit, e.* REPLACE (r.becomes AS failure,
+  SELECT r.attempt_id AS unit, e.* EXCLUDE (path, message, captures, pid) REPLACE (r.becomes AS failure,
       CASE WHEN r.at_last AND (e.file_id <> x.file_id OR e.line_end < x.line_no)
         THEN e.line_end ELSE e.line_no END AS line_no,
       f.severity AS severity, 'cause' AS role),
@@ -242,9 +261,7 @@ WITH runs AS MATERIALIZED (
   JOIN placed AS e ON e.event_id = r.event_id
   JOIN placed AS x ON x.event_id = r.read_id
   LEFT JOIN failures AS f ON f.failure = r.becomes
-  WHERE grain <> 'incident' AND r.attempt_id IN (
-      SELECT attempt_id FROM runs WHERE outcome = 'failed' OR crashed)
-    AND r.attempt_id NOT IN (SELECT unit FROM own UNION SELECT unit FROM swallowed)
+  WHERE grain <> 'incident' AND r.attempt_id NOT IN (FROM settled)
 ), causes AS (
   FROM own
   UNION ALL BY NAME FROM swallowed
@@ -253,7 +270,7 @@ WITH runs AS MATERIALIZED (
     'reading' AS basis, r.why, r.read_failure, r.phase
   FROM readable AS e JOIN read_events AS r ON r.attempt_id = e.unit
 ), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
-  SELECT *, wrapper
+  SELECT causes.*, f.path, wrapper
       OR (coalesce(unproved, false) AND bool_or(role = 'cause' AND NOT generic) OVER u)
       OR (generic AND (
         bool_or(role = 'confirmation') OVER u
@@ -263,7 +280,8 @@ WITH runs AS MATERIALIZED (
         max(t0) FILTER (from_host) OVER (PARTITION BY unit, host) BETWEEN t0 - INTERVAL 2 SECOND
           AND coalesce(ts_hi, 'infinity'::TIMESTAMP), false)) AS weak,
     min(file_id) OVER u = max(file_id) OVER u AS one_file
-  FROM causes WINDOW u AS (PARTITION BY unit)
+  FROM causes LEFT JOIN (SELECT file_id, path FROM files) AS f USING (file_id)
+  WINDOW u AS (PARTITION BY unit)
 ), timed AS (
   SELECT *, min(t0) FILTER (NOT weak) OVER u AS t_min,
     one_file AND NOT bool_and(ts IS NOT NULL) OVER u AS by_line
@@ -276,22 +294,23 @@ WITH runs AS MATERIALIZED (
       CASE WHEN one_file THEN line_key END, t0 NULLS LAST, path, line_key, event_id) AS place
   FROM timed
 ), winner AS (
-  SELECT o.*,
+  SELECT o.*, e.message, e.captures, e.pid,
     CASE WHEN s.points_to NOT LIKE '%local%'
         OR (a.hosts_seen <= 1 AND coalesce(a.world_size, 1) <= 16)
-      THEN try_cast(captures[s.points_to] AS INTEGER) END AS pointed_rank,
-    lower(CASE WHEN s.points_to NOT LIKE '%rank%' THEN captures[s.points_to]
-      WHEN captures[s.points_to] IS NOT NULL THEN captures['peer_host'] END) AS pointed_host,
+      THEN try_cast(e.captures[s.points_to] AS INTEGER) END AS pointed_rank,
+    lower(CASE WHEN s.points_to NOT LIKE '%rank%' THEN e.captures[s.points_to]
+      WHEN e.captures[s.points_to] IS NOT NULL THEN e.captures['peer_host'] END) AS pointed_host,
     has_trait(o.failure, o.signature, 'witness') AS witness,
     has_trait(o.failure, o.signature, 'shared') AS shared,
     has_trait(o.failure, o.signature, 'main-rank') AS of_main
   FROM ordered AS o
+  LEFT JOIN placed AS e ON e.event_id = o.event_id
   LEFT JOIN signatures AS s ON s.signature = o.signature
   LEFT JOIN runs AS a ON a.attempt_id = o.attempt_id
   WHERE place = 1
 ), signs AS (  -- the first sign of what was found, without three steps between the two
   SELECT w.unit, arg_min({'event_id': e.event_id, 'line_no': e.line_no, 't0': e.t0,
-    'signature': e.signature, 'message': e.message}, e.line_no) AS it
+    'signature': e.signature, 'message': e.message}, (e.line_no, e.event_id)) AS it
   FROM winner AS w
   JOIN placed AS e ON e.file_id = w.file_id AND e.failure = w.failure AND e.line_no < w.said_at
   JOIN traits AS t ON t.subject = e.signature AND t.trait = 'precursor'
@@ -304,7 +323,7 @@ WITH runs AS MATERIALIZED (
   GROUP BY w.unit
 ), raised AS (  -- the exception below a frame that tells the kind
   SELECT w.unit, arg_min({'event_id': e.event_id, 'line_no': e.line_no, 't0': e.t0,
-    'signature': e.signature, 'message': e.message}, e.line_no) AS it
+    'signature': e.signature, 'message': e.message}, (e.line_no, e.event_id)) AS it
   FROM winner AS w
   JOIN placed AS e ON e.file_id = w.file_id AND coalesce(e.rank = w.rank, true)
     AND e.line_no > w.said_at AND e.line_no <= w.said_at + 40
@@ -502,14 +521,17 @@ WITH runs AS MATERIALIZED (
   FROM reaped
   WHERE grain <> 'incident' AND first AND coalesce(exit_code, 1) NOT IN (-15, 143)
   UNION ALL
-  SELECT unit, event_id, file_id, path, line_no, severity, message, t0,
-    coalesce(rank, try_cast(captures['peer_rank'] AS INTEGER)),
-    coalesce(host, captures['peer_host']),
-    CASE WHEN killed THEN 'exit_signal' ELSE 'undetermined' END,
-    CASE WHEN killed THEN 1 WHEN is_noise(role, severity) THEN 3 ELSE 2 END, NULL
+  SELECT h.unit, event_id, h.file_id, p.path, h.line_no, h.severity, p.message, h.t0,
+    coalesce(h.rank, try_cast(p.captures['peer_rank'] AS INTEGER)),
+    coalesce(h.host, p.captures['peer_host']),
+    CASE WHEN h.killed THEN 'exit_signal' ELSE 'undetermined' END,
+    CASE WHEN h.killed THEN 1 WHEN is_noise(h.role, h.severity) THEN 3 ELSE 2 END, NULL
   FROM (
     SELECT *, failure IN ('process-sigkill', 'process-sigbus', 'process-segfault') AS killed
-    FROM happened WHERE grain <> 'incident' AND role IN ('collateral', 'teardown'))
+    FROM happened
+    WHERE grain <> 'incident' AND role IN ('collateral', 'teardown')
+      AND unit NOT IN (SELECT unit FROM verdicts)) AS h
+  JOIN placed AS p USING (event_id)
 ), guesses AS (
   SELECT attempt_id AS unit, attempt_id, t.event_id, t.file_id, t.path, t.line_no AS said_at,
     NULL AS failure, NULL AS signature, t.severity, t.message, t.t0, false AS doubtful,
@@ -595,6 +617,10 @@ LEFT JOIN runs AS a USING (attempt_id)
 LEFT JOIN dragged AS d ON d.unit = f.unit
 LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id;
 
+-- Those of attempts, and of incidents, as most reports ask for them.
+CREATE OR REPLACE VIEW attempt_failures AS FROM first_failures();
+CREATE OR REPLACE VIEW incident_failures AS FROM first_failures(grain := 'incident');
+
 -- The same, or (grain := 'run') one row a run: that of its first attempt with a known cause. A cause
 -- that stays (every restart meets it again) and with which the run ended wins over one of an
 -- earlier attempt, which a restart got over, unless it is a known effect of that. Where attempts
@@ -608,7 +634,11 @@ WITH found AS MATERIALIZED (
     SELECT f.*, count(*) OVER (PARTITION BY f.cluster, f.run, f.failure, f.initiating_rank,
       coalesce(e.step::VARCHAR, e.captures['step'])) AS times,
       coalesce(e.step::VARCHAR, e.captures['step']) IS NOT NULL AS stepped
-    FROM first_failures(grain := grain, skew_s := skew_s) AS f
+    FROM (
+      FROM attempt_failures WHERE skew_s = 2 AND grain <> 'incident'
+      UNION ALL
+      FROM first_failures(grain := grain, skew_s := skew_s)
+      WHERE skew_s <> 2 OR grain = 'incident') AS f
     LEFT JOIN events AS e ON e.event_id = f.event_id) AS f
   LEFT JOIN readings AS r ON grain <> 'incident' AND r.attempts > 1 AND r.event = f.failure
     AND f.stepped AND f.times >= r.attempts
@@ -640,3 +670,6 @@ FROM placed AS f
 LEFT JOIN stays AS s ON s.run = f.run AND s.cluster IS NOT DISTINCT FROM f.cluster
 WHERE grain <> 'run' OR s.failure IS NULL OR f.failure = s.failure
 QUALIFY grain <> 'run' OR row_number() OVER (PARTITION BY f.cluster, f.run ORDER BY f.place) = 1;
+
+-- The verdicts on runs, as most reports ask for them.
+CREATE OR REPLACE VIEW run_verdicts AS FROM verdicts();

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent / "reports"
 _VIEWS = tuple(
-    Path(__file__).parent / name for name in ("views.sql", "diagnosis.sql", "unclassified.sql")
+    Path(__file__).parent / name
+    for name in ("views.sql", "diagnosis.sql", "unclassified.sql", "scale.sql")
 )
 
 
@@ -58,7 +59,7 @@ class DatabaseError(ReportError):
     """The database cannot be opened or read."""
 
 
-Value: TypeAlias = str | int | float | bool | datetime | None
+Value: TypeAlias = str | int | float | bool | datetime | list[float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ COMMON: dict[str, Parameter] = {
     )
 }
 
-_TYPES = ("TIMESTAMP", "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN")
+_TYPES = ("TIMESTAMP", "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN", "NUMBERS")
 _KEYS = ("title", "description", "parameters", "columns", "brief", "chart", "note", "order")
 _PARAMETER_KEYS = ("type", "default", "description", "choices", "minimum")
 _CHART_KEYS = ("kind", "x", "y")
@@ -299,20 +300,28 @@ def _value(parameter: Parameter, text: str) -> Value:
                 ) from None
             if value.tzinfo is not None:
                 value = value.astimezone(UTC).replace(tzinfo=None)
+        case "NUMBERS":
+            value = sorted({float(_number(parameter, part)) for part in text.split(",")})
         case _:
-            whole = parameter.type == "BIGINT"
-            try:
-                number = int(text) if whole else float(text)
-            except ValueError:
-                number = math.nan
-            if not math.isfinite(number) or abs(number) >= 1e15:
-                raise ValueError(f"is {text!r}: give a {'whole ' if whole else ''}number")
-            if parameter.minimum is not None and number < parameter.minimum:
-                raise ValueError(f"is {text}: give {parameter.minimum:g} or more")
-            value = number
+            value = _number(parameter, text)
     if parameter.choices and value is not None and value not in parameter.choices:
         raise ValueError(f"is {text!r}: give one of {', '.join(parameter.choices)}")
     return value
+
+
+def _number(parameter: Parameter, text: str) -> int | float:
+    whole = parameter.type == "BIGINT"
+    try:
+        number = int(text) if whole else float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or abs(number) >= 1e15:
+        kind = "whole number" if whole else "number"
+        several = "numbers separated by commas" if parameter.type == "NUMBERS" else f"a {kind}"
+        raise ValueError(f"is {text!r}: give {several}")
+    if parameter.minimum is not None and number < parameter.minimum:
+        raise ValueError(f"is {text}: give {parameter.minimum:g} or more")
+    return number
 
 
 # -- the database ------------------------------------------------------------------------------
@@ -342,6 +351,8 @@ def connect(
     """
     import duckdb
 
+    from queries import staging
+
     file = None if path is None else Path(path)
     if file is not None and (not file.exists() or (file.is_file() and not file.stat().st_size)):
         file = None
@@ -354,6 +365,8 @@ def connect(
             _check_version(con, file, version)
             _complete(con, ddl)
         prepare(con)
+        if file is not None and read_only:
+            staging.begin(con)
     except duckdb.Error as error:
         raise DatabaseError(_unopened(path, str(error))) from error
     return con
@@ -464,6 +477,7 @@ def run(
     taken = arguments(report, given or {})
     started = time.perf_counter()
     used, noted = _statements(report)
+    _stage(con, f"{report.sql}\n{report.note or ''}")
     table = _select(con, report, report.sql, {name: taken[name] for name in used})
     if table.column_names != list(report.columns):
         raise DefinitionError(_columns_differ(report, table.column_names))
@@ -494,12 +508,28 @@ def query(con: duckdb.DuckDBPyConnection, sql: str) -> Result:
                 f"sql: {', '.join(kinds).lower() or 'nothing'}: give one SELECT, DESCRIBE, SHOW or "
                 "EXPLAIN; write results with --format and -o"
             )
+        _stage(con, sql)
         table = con.sql(statements[0]).to_arrow_table()
     except duckdb.Error as error:
         raise DatabaseError(f"sql: {str(error).strip()}") from error
     columns = dict.fromkeys(table.column_names, "")
     report = Report("sql", "SQL", "", sql, columns, {})
     return Result(report, {}, table, seconds=time.perf_counter() - started)
+
+
+def _stage(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Work out the views that the query shares with others, where the tables are at rest."""
+    import duckdb
+
+    from queries import staging
+
+    try:
+        staging.stage(con, sql, views())
+    except duckdb.Error as error:
+        raise DatabaseError(
+            f"database: {_first_line(str(error))}: where it is older than this firstfault, "
+            "ingest into a new --db"
+        ) from error
 
 
 def check(report: Report, ddl: str) -> None:

@@ -42,7 +42,7 @@ WITH general AS MATERIALIZED (
 ), chosen AS (
   SELECT event_id, 'fallback' AS evidence FROM events WHERE signature IN (FROM general)
   UNION ALL
-  SELECT event_id, evidence FROM first_failures()
+  SELECT event_id, evidence FROM attempt_failures
   WHERE failure IS NULL AND event_id NOT IN (
     SELECT event_id FROM events WHERE signature IN (FROM general))
 ), placed AS (

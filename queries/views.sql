@@ -134,16 +134,20 @@ CREATE OR REPLACE VIEW kept_beside AS
 WITH lone AS (
   SELECT file_id, host, unnest(folders_of(path)) AS folder FROM live_files WHERE run IS NULL
 ), held AS (
-  SELECT attempt_id, cluster, run, unnest(folders_of(path)) AS folder
-  FROM live_files WHERE run IS NOT NULL AND EXISTS (FROM lone)
+  SELECT DISTINCT attempt_id, run_id, unnest(folders_of(folder)) AS folder
+  FROM (
+    SELECT DISTINCT attempt_id, hash(cluster, run) AS run_id,
+      regexp_replace(path, '[^/!]*$', '') AS folder
+    FROM live_files WHERE run IS NOT NULL AND EXISTS (FROM lone))
+), folders AS (
+  SELECT folder, min(run_id) = max(run_id) AS of_one FROM held GROUP BY folder
 ), around AS (
-  SELECT l.file_id, l.host, h.attempt_id, h.cluster, h.run,
-    dense_rank() OVER (PARTITION BY l.file_id ORDER BY len(l.folder) DESC) AS distance
-  FROM lone AS l JOIN (SELECT DISTINCT * FROM held) AS h USING (folder)
+  SELECT l.file_id, l.host, folder, f.of_one
+  FROM lone AS l JOIN folders AS f USING (folder)
+  QUALIFY row_number() OVER (PARTITION BY l.file_id ORDER BY len(folder) DESC) = 1
 )
-SELECT file_id, host, attempt_id FROM around WHERE distance = 1
-QUALIFY min(hash(cluster, run)) OVER (PARTITION BY file_id)
-  = max(hash(cluster, run)) OVER (PARTITION BY file_id);
+SELECT r.file_id, r.host, h.attempt_id
+FROM (FROM around WHERE of_one) AS r JOIN held AS h USING (folder);
 
 -- Events with the attempt they belong to. An event of a host's or a scheduler's log belongs to the
 -- one attempt that ran on its host then, up to 5 min after its end; on a shared host to none. Where
@@ -189,15 +193,17 @@ SELECT e.* EXCLUDE (file_attempt_id) REPLACE (
   coalesce(e.file_attempt_id, h.attempt_id) AS attempt_id
 FROM live_events AS e LEFT JOIN placed AS h ON h.event_id = e.event_id;
 
--- Events that bear on how an attempt ended: causes, confirmations and collateral, steps and
--- checkpoints, its end, the scheduler's word; with what stands after each of them.
+-- Events that bear on how an attempt ended: causes, confirmations and collateral, its end, the
+-- scheduler's word, and what a reading reads; with what stands after each of them.
 -- `recovered`: real progress followed, so it did not end the attempt. That is a later step or
 -- checkpoint of the same rank, the end of the run, three steps further on in the file, or a step
 -- of any rank a minute later (training is synchronous: the others do not go on without a dead
 -- rank). `stopped`: the scheduler had already ended the attempt. `after_done`: the run had completed.
+-- Progress is by far the most of what logs hold, so it is summed up first and joined to the rest.
 CREATE OR REPLACE VIEW marks AS
-WITH relevant AS (
-  SELECT *,
+WITH relevant AS MATERIALIZED (
+  SELECT event_id, attempt_id, file_id, path, line_no, line_end, failure, signature, role, severity,
+    rank, t0, t1, t1_hi, repeats,
     failure = 'run-completed' AS ends, failure = 'training-step' AS steps,
     failure IN ('training-step', 'checkpoint-complete') AS advances,
     stop_kind(failure, role, message) AS stop, is_generic(failure) AS generic
@@ -205,42 +211,54 @@ WITH relevant AS (
   WHERE attempt_id IS NOT NULL AND (role IN ('cause', 'confirmation', 'collateral')
     OR failure IN ('training-step', 'checkpoint-complete', 'run-completed')
     OR is_scheduling(failure) OR signature IN (SELECT event FROM readings))
-), counted AS (
-  SELECT *, coalesce(sum(repeats) FILTER (steps) OVER (
-    PARTITION BY file_id ORDER BY line_no DESC
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS steps_later
+), marked AS (
+  SELECT * EXCLUDE (steps),
+    role IN ('cause', 'confirmation', 'collateral') AND NOT is_scheduling(failure) AND NOT ends
+      AND NOT advances AS trouble
   FROM relevant
-), seen AS (
-  SELECT *,
-    bool_or(ends) OVER attempt AS done,
-    max(t1_hi) FILTER (ends) OVER attempt AS done_t,
-    max(line_end) FILTER (ends) OVER file AS done_line,
-    max(t1_hi) FILTER (steps) OVER attempt AS step_t,
-    max(t1_hi) FILTER (advances) OVER (PARTITION BY attempt_id, rank) AS own_t,
-    max(line_end) FILTER (advances) OVER (PARTITION BY file_id, rank) AS own_line,
-    max(line_end - (line_end - line_no) * least(1, (3 - steps_later) / repeats))
-      FILTER (steps AND steps_later < 3 AND steps_later + repeats >= 3) OVER file AS third_line,
-    min(line_no) FILTER (stop IS NOT NULL) OVER file AS stop_line,
-    min(t1) FILTER (stop IS NOT NULL) OVER attempt AS stop_t,
-    bool_or(stop IS NOT NULL) OVER attempt AS has_stop,
-    coalesce(min(rank) OVER attempt = max(rank) OVER attempt, true) AS lone
-  FROM counted
-  WINDOW attempt AS (PARTITION BY attempt_id), file AS (PARTITION BY file_id)
+  WHERE NOT advances OR signature IN (SELECT event FROM readings)
+), by_attempt AS (
+  SELECT attempt_id, bool_or(ends) AS done, max(t1_hi) FILTER (ends) AS done_t,
+    max(t1_hi) FILTER (steps) AS step_t, min(t1) FILTER (stop IS NOT NULL) AS stop_t,
+    bool_or(stop IS NOT NULL) AS has_stop, coalesce(min(rank) = max(rank), true) AS lone
+  FROM relevant GROUP BY attempt_id
+), by_file AS (
+  SELECT file_id, max(line_end) FILTER (ends) AS done_line,
+    min(line_no) FILTER (stop IS NOT NULL) AS stop_line
+  FROM relevant WHERE ends OR stop IS NOT NULL GROUP BY file_id
+), by_rank AS (
+  SELECT attempt_id, rank, max(t1_hi) AS own_t
+  FROM relevant WHERE advances AND rank IS NOT NULL GROUP BY ALL
+), by_rank_file AS (
+  SELECT file_id, rank, max(line_end) AS own_line FROM relevant WHERE advances GROUP BY ALL
+), third_steps AS (  -- the line of the third step from the end of a file
+  SELECT file_id,
+    max(line_end - (line_end - line_no) * least(1, (3 - steps_later) / repeats)) AS third_line
+  FROM (
+    SELECT file_id, line_no, line_end, repeats, coalesce(sum(repeats) OVER (
+      PARTITION BY file_id ORDER BY line_no DESC
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS steps_later
+    FROM relevant WHERE steps AND file_id IN (SELECT file_id FROM marked WHERE trouble))
+  WHERE steps_later < 3 AND steps_later + repeats >= 3
+  GROUP BY file_id
 )
-SELECT * EXCLUDE (done_t, done_line, step_t, own_t, own_line, third_line, stop_line, stop_t,
-    has_stop, lone, steps_later),
-  NOT ends AND NOT advances AND (
-    coalesce(line_end < done_line, false)
-    OR coalesce(t1_hi < done_t, false)
-    OR coalesce(line_end < own_line AND (rank IS NOT NULL OR lone), false)
-    OR coalesce(rank IS NOT NULL AND t1_hi < own_t, false)
-    OR coalesce(line_end < third_line, false)
-    OR coalesce(t1_hi + INTERVAL 60 SECOND < step_t, false)) AS recovered,
-  coalesce(line_no > stop_line, t0 > stop_t + INTERVAL 2 SECOND, has_stop AND generic) AS stopped,
-  coalesce(line_no > done_line, t0 >= done_t, false) AS after_done,
-  role IN ('cause', 'confirmation', 'collateral') AND NOT is_scheduling(failure) AND NOT ends
-    AND NOT advances AS trouble
-FROM seen;
+SELECT m.*, a.done,
+  NOT m.ends AND NOT m.advances AND (
+    coalesce(m.line_end < f.done_line, false)
+    OR coalesce(m.t1_hi < a.done_t, false)
+    OR coalesce(m.line_end < o.own_line AND (m.rank IS NOT NULL OR a.lone), false)
+    OR coalesce(m.t1_hi < r.own_t, false)
+    OR coalesce(m.line_end < t.third_line, false)
+    OR coalesce(m.t1_hi + INTERVAL 60 SECOND < a.step_t, false)) AS recovered,
+  coalesce(m.line_no > f.stop_line, m.t0 > a.stop_t + INTERVAL 2 SECOND, a.has_stop AND m.generic)
+    AS stopped,
+  coalesce(m.line_no > f.done_line, m.t0 >= a.done_t, false) AS after_done
+FROM marked AS m
+JOIN by_attempt AS a ON a.attempt_id = m.attempt_id
+LEFT JOIN by_file AS f ON f.file_id = m.file_id
+LEFT JOIN by_rank AS r ON r.attempt_id = m.attempt_id AND r.rank = m.rank
+LEFT JOIN by_rank_file AS o ON o.file_id = m.file_id AND o.rank IS NOT DISTINCT FROM m.rank
+LEFT JOIN third_steps AS t ON t.file_id = m.file_id;
 
 -- One row an attempt with how it ended; `crashed` where a process died after the run had completed.
 -- The scheduler's word wins over the log's, but a cancelled attempt whose cause lies in its last
@@ -373,6 +391,9 @@ JOIN placed AS p ON p.event_id = g.event_id
 LEFT JOIN taken AS n ON n.event_id = g.event_id
 WHERE g.wrong;
 
+-- Those of the usual windows.
+CREATE OR REPLACE VIEW incident_members AS FROM incident_events();
+
 -- One row an incident.
 CREATE OR REPLACE MACRO incident_rows(
   window_s := 300, dup_s := 5, spatial_s := 60, max_h := 6, scope := 'run') AS TABLE
@@ -401,7 +422,7 @@ WITH members AS (
     CASE WHEN count(*) = count(ts) THEN 'own' WHEN count(t0) > 0 THEN 'bounds' ELSE 'order_only' END
       AS ts_quality,
     bool_or(capped) AS capped, bool_and(warning) AS warning_only, max(t_about) AS t_about,
-    list(DISTINCT role) AS roles,
+    list_sort(list(DISTINCT role)) AS roles,
     bool_or(live) AS live
   FROM (
     SELECT m.*, warning_only AS alone,

@@ -16,7 +16,7 @@ import pytest
 
 from ingest import pipeline
 from ingest.store import Store
-from queries import diagnosis, report
+from queries import diagnosis, report, staging
 
 DATA = Path(__file__).parent / "data"
 CASES = {
@@ -71,6 +71,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
             _without_answer(store.connection)
             store.gather(name)
             report.prepare(store.connection)
+            staging.begin(store.connection)
             expected = json.loads((case / "expected.json").read_text())
             found[name] = Answer(expected, diagnosis.diagnose(store.connection))
     return found

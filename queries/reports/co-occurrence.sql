@@ -3,7 +3,9 @@
 -- description = """
 -- Which failures come together more often than chance, and which of the two comes first. Units
 -- without any failure count too: without healthy runs association is invented or hidden. Pairs
--- are a < b; q is Benjamini-Hochberg over the pairs tested here (both in 5 units or more).
+-- are a < b; q is Benjamini-Hochberg over the pairs tested here (both in 5 units or more). A pair
+-- that is associated only because some clusters or sizes have more of both is confounded; attempts
+-- of one run are not independent: what runs do not show is not reported.
 -- """
 -- brief = ["a", "b", "n11", "lift", "q", "verdict", "direction", "odds_ratio", "delta_median_s"]
 -- [parameters.unit]
@@ -16,6 +18,11 @@
 -- default = "causes"
 -- choices = ["causes", "all"]
 -- description = "Pair failures seen as cause or as context worse than info; all adds collateral"
+-- [parameters.buckets]
+-- type = "NUMBERS"
+-- default = "1,8,64,512,4096"
+-- minimum = 1
+-- description = "Upper bounds of the sizes, GPUs, that attempts and runs are compared within"
 -- [parameters.limit]
 -- type = "BIGINT"
 -- default = 0
@@ -41,7 +48,13 @@
 -- or_hi = "Its upper 95 % limit"
 -- fisher_p = "Fisher's exact test, one-sided: more often together than chance"
 -- q = "False discovery rate at which it is found; NULL where too rare to test"
--- verdict = "associated, not_distinguishable, too_rare, negative, alias"
+-- mh_or = "Odds ratio within clusters and sizes (Mantel-Haenszel); see co-occurrence-by-scale"
+-- cmh_p = "Chance of such an association if there is none within them"
+-- simpson_flag = "Within clusters and sizes it is another one, or not significant"
+-- run_n11 = "Runs with both, where units are attempts"
+-- run_fisher_p = "Fisher's exact test over runs"
+-- run_q = "False discovery rate of that"
+-- verdict = "associated, confounded, not_distinguishable, too_rare, negative, alias"
 -- same_line_share = "Share of n11 where both are the same line, or 1 s apart on one rank"
 -- delta_median_s = "Median of b's first time less a's, seconds"
 -- delta_q25_s = "Its lower quartile"
@@ -59,13 +72,17 @@
 -- edge_lag_hi_s = "Its longest lag, seconds"
 -- edge_basis = "What that knowledge rests on"
 -- example_units = "Up to three units with both"
-WITH population AS (
-  SELECT DISTINCT CASE WHEN $unit = 'run' THEN hash(cluster, run) ELSE attempt_id END AS unit
+WITH population AS MATERIALIZED (
+  SELECT CASE WHEN $unit = 'run' THEN hash(cluster, run) ELSE attempt_id END AS unit,
+    any_value(hash(cluster, run)) AS run_key,
+    hash(any_value(cluster), scale_bucket(max(gpus), $buckets)) AS stratum
   FROM attempts
-  WHERE $unit IN ('attempt', 'run') AND (files > 0 OR NOT EXISTS (FROM files)) AND asked(cluster, $cluster)
-    AND asked(coalesce(job, run), $job) AND within(t_about, $since, $until)
+  WHERE $unit IN ('attempt', 'run') AND (files > 0 OR NOT EXISTS (FROM files))
+    AND asked(cluster, $cluster) AND asked(coalesce(job, run), $job) AND within(t_about, $since, $until)
+    AND ($unit = 'attempt' OR run IS NOT NULL)
+  GROUP BY unit
   UNION
-  SELECT hash(cluster, host, day)
+  SELECT hash(cluster, host, day), NULL, NULL
   FROM (
     SELECT cluster, host, unnest(generate_series(
       date_trunc('day', first_ts), date_trunc('day', last_ts), INTERVAL 1 DAY))::DATE AS day
@@ -81,10 +98,10 @@ WITH population AS (
       AND asked(cluster, $cluster) AND asked(job, $job))
   WHERE within(day, $since, $until)
   UNION
-  SELECT incident_id FROM incidents
+  SELECT incident_id, NULL, NULL FROM incidents
   WHERE $unit = 'incident' AND asked(cluster, $cluster) AND asked(coalesce(job, run), $job)
     AND within(t_about, $since, $until)
-), hits AS (
+), hits AS MATERIALIZED (
   SELECT CASE $unit WHEN 'run' THEN hash(e.cluster, e.run)
       WHEN 'host-day' THEN hash(e.cluster, e.host, e.t0::DATE)
       WHEN 'incident' THEN i.incident_id ELSE e.attempt_id END AS unit,
@@ -92,28 +109,23 @@ WITH population AS (
       WHEN 'host-day' THEN concat_ws('/', e.cluster, e.host, e.t0::DATE)
       WHEN 'incident' THEN i.incident_id::VARCHAR
       ELSE concat_ws('/', e.cluster, e.run, e.attempt) END AS label,
-    e.failure, e.t0, e.file_id, e.line_no, e.rank,
-    CASE e.role WHEN 'cause' THEN 1 WHEN 'confirmation' THEN 2 WHEN 'context' THEN 3 ELSE 4 END
-      AS role_no
-  FROM placed_events AS e
+    e.failure, e.t0, e.file_id, e.line_no, e.rank, e.role_no
+  FROM pairable_events($roles) AS e
   LEFT JOIN (
-    SELECT event_id, incident_id FROM incident_events() WHERE $unit = 'incident'
+    SELECT event_id, incident_id FROM incident_members WHERE $unit = 'incident'
   ) AS i USING (event_id)
-  WHERE (e.role IN ('cause', 'confirmation', 'context')
-      OR ($roles = 'all' AND e.role = 'collateral'))
-    AND e.category IS DISTINCT FROM 'progress'
-    AND NOT (e.role = 'context' AND e.severity IS NOT DISTINCT FROM 'info')  -- a fact, no trouble
-    AND NOT ($unit = 'host-day' AND (e.host IS NULL OR e.t0 IS NULL))
+  WHERE NOT ($unit = 'host-day' AND (e.host IS NULL OR e.t0 IS NULL))
     AND NOT ($unit = 'run' AND e.run IS NULL)
-), present AS (
+), present AS MATERIALIZED (
   SELECT unit, failure, min(t0) AS t, min(role_no) AS role_no, any_value(label) AS label,
+    any_value(p.run_key) AS run_key, any_value(p.stratum) AS stratum,
     arg_min(file_id, (t0 IS NULL, t0, file_id, line_no)) AS file_id,
     arg_min(line_no, (t0 IS NULL, t0, file_id, line_no)) AS line_no
-  FROM hits WHERE unit IN (SELECT unit FROM population) GROUP BY unit, failure
-), margins AS (
+  FROM hits JOIN population AS p USING (unit) GROUP BY unit, failure
+), margins AS MATERIALIZED (
   SELECT failure, count(*) AS n, min(role_no) AS role_no FROM present GROUP BY failure
-), together AS (
-  SELECT a.failure AS a, b.failure AS b, a.unit, a.label,
+), together AS MATERIALIZED (
+  SELECT a.failure AS a, b.failure AS b, a.unit, a.label, a.run_key, a.stratum,
     CASE WHEN a.t IS NOT NULL AND b.t IS NOT NULL THEN seconds_between(a.t, b.t) END AS delta,
     CASE WHEN (a.t IS NULL OR b.t IS NULL) AND a.file_id = b.file_id
       THEN sign(b.line_no - a.line_no) END AS line_order
@@ -140,7 +152,7 @@ WITH population AS (
   FROM together AS t
   LEFT JOIN same AS s ON s.a = t.a AND s.b = t.b AND s.unit = t.unit
   GROUP BY t.a, t.b
-), crossed AS (
+), crossed AS MATERIALIZED (
   SELECT a.failure AS a, b.failure AS b, u.n_units,
     coalesce(p.n11, 0) AS n11, a.n - coalesce(p.n11, 0) AS n10, b.n - coalesce(p.n11, 0) AS n01,
     n_units - a.n - b.n + coalesce(p.n11, 0) AS n00, a.n AS n1, b.n AS m1,
@@ -153,7 +165,55 @@ WITH population AS (
   CROSS JOIN (SELECT count(*) AS n_units FROM population) AS u
   LEFT JOIN paired AS p ON p.a = a.failure AND p.b = b.failure
   WHERE $failure IS NULL OR a.failure = $failure OR b.failure = $failure
-), tailed AS (
+), strata AS (
+  SELECT stratum, count(*) AS n FROM population WHERE stratum IS NOT NULL GROUP BY stratum
+), stratum_margins AS (
+  SELECT stratum, failure, count(*) AS n FROM present GROUP BY ALL
+), stratum_pairs AS (
+  SELECT stratum, a, b, count(*) AS n FROM together GROUP BY ALL
+), within_strata AS (
+  SELECT pair, stratified(list([n11, n1 - n11, m1 - n11, n - n1 - m1 + n11]::DOUBLE[]
+    ORDER BY stratum)) AS fit
+  FROM (
+    SELECT c.pair, s.stratum, s.n, coalesce(a.n, 0) AS n1, coalesce(b.n, 0) AS m1,
+      coalesce(x.n, 0) AS n11
+    FROM (FROM crossed WHERE tested) AS c CROSS JOIN strata AS s
+    LEFT JOIN stratum_margins AS a ON a.stratum = s.stratum AND a.failure = c.a
+    LEFT JOIN stratum_margins AS b ON b.stratum = s.stratum AND b.failure = c.b
+    LEFT JOIN stratum_pairs AS x ON x.stratum = s.stratum AND x.a = c.a AND x.b = c.b)
+  GROUP BY pair
+), tested_strata AS MATERIALIZED (
+  SELECT pair, fit[1] AS mh_or, fit[5] AS strata,
+    chi2_sf(fit[2], CASE WHEN fit[5] > 0 THEN 1 END) AS cmh_p
+  FROM within_strata
+), cmh_adjusted AS (
+  SELECT unnest(pairs) AS pair, unnest(bh_q(ps)) AS cmh_q
+  FROM (
+    SELECT list(pair ORDER BY pair) AS pairs, list(cmh_p ORDER BY pair) AS ps
+    FROM tested_strata WHERE cmh_p IS NOT NULL)
+), run_margins AS (
+  SELECT failure, count(DISTINCT run_key) AS n FROM present GROUP BY failure
+), run_pairs AS (
+  SELECT a.failure AS a, b.failure AS b, count(*) AS n
+  FROM (SELECT DISTINCT run_key, failure FROM present WHERE $unit = 'attempt') AS a
+  JOIN (SELECT DISTINCT run_key, failure FROM present WHERE $unit = 'attempt') AS b
+    ON b.run_key = a.run_key AND a.failure < b.failure
+  GROUP BY ALL
+), by_run AS MATERIALIZED (
+  SELECT c.pair, coalesce(x.n, 0) AS run_n11, a.n >= 5 AND b.n >= 5 AS run_tested,
+    fisher_greater(run_n11, a.n - run_n11, b.n - run_n11, u.n - a.n - b.n + run_n11)
+      AS run_fisher_p
+  FROM (FROM crossed WHERE tested AND $unit = 'attempt') AS c
+  JOIN run_margins AS a ON a.failure = c.a
+  JOIN run_margins AS b ON b.failure = c.b
+  LEFT JOIN run_pairs AS x ON x.a = c.a AND x.b = c.b
+  CROSS JOIN (SELECT count(DISTINCT run_key) AS n FROM population) AS u
+), run_adjusted AS (
+  SELECT unnest(pairs) AS pair, unnest(bh_q(ps)) AS run_q
+  FROM (
+    SELECT list(pair ORDER BY pair) AS pairs, list(run_fisher_p ORDER BY pair) AS ps
+    FROM by_run WHERE run_tested)
+), tailed AS MATERIALIZED (
   SELECT *, fisher_greater(n11, n10, n01, n00) AS fisher_p,
     CASE WHEN tested THEN fisher_less(n11, n10, n01, n00) END AS less_p,
     (n11 + 0.5) * (n00 + 0.5) / ((n10 + 0.5) * (n01 + 0.5)) AS odds_ratio,
@@ -167,8 +227,18 @@ WITH population AS (
       list(less_p ORDER BY pair) AS less_ps
     FROM tailed WHERE tested)
 ), judged AS (
-  SELECT *, n1 * m1 / n_units AS expected, sign_test(a_first, b_first) AS sign_p
-  FROM tailed LEFT JOIN adjusted USING (pair)
+  SELECT *, n1 * m1 / n_units AS expected, sign_test(a_first, b_first) AS sign_p,
+    CASE WHEN n11 * n10 * n01 * n00 > 0 THEN ln(n11::DOUBLE * n00 / (n10::DOUBLE * n01)) END
+      AS crude_ln,
+    ln(nullif(mh_or, 0)) AS mh_ln,
+    CASE WHEN strata IS NOT NULL THEN coalesce(strata > 1 AND (crude_ln * mh_ln < 0
+      OR abs(crude_ln - mh_ln) > ln(2) OR (q < 0.05 AND cmh_p > 0.05)), false) END AS simpson_flag
+  FROM tailed
+  LEFT JOIN adjusted USING (pair)
+  LEFT JOIN tested_strata USING (pair)
+  LEFT JOIN cmh_adjusted USING (pair)
+  LEFT JOIN by_run USING (pair)
+  LEFT JOIN run_adjusted USING (pair)
 )
 SELECT j.a, j.b, n_units, n11, n10, n01, n00, expected,
   n11 / n_units AS support, n11 / n1 AS p_b_given_a, n11 / m1 AS p_a_given_b,
@@ -176,10 +246,14 @@ SELECT j.a, j.b, n_units, n11, n10, n01, n00, expected,
   (n11 * n00 - n10 * n01)
     / nullif(sqrt(n1::DOUBLE * m1 * (n_units - n1) * (n_units - m1)), 0) AS phi,
   odds_ratio, odds_ratio / exp(or_width) AS or_lo, odds_ratio * exp(or_width) AS or_hi,
-  fisher_p, q,
+  fisher_p, q, mh_or, cmh_p, simpson_flag, run_n11, run_fisher_p, run_q,
   CASE WHEN same_line_share > 0.5 THEN 'alias'
     WHEN NOT tested THEN 'too_rare'
-    WHEN q < 0.05 AND n11 / expected >= 1.5 AND n11 >= 3 THEN 'associated'
+    WHEN q < 0.05 AND n11 / expected >= 1.5 AND n11 >= 3 THEN CASE
+      WHEN strata > 1 AND NOT coalesce(cmh_q < 0.05 AND coalesce(mh_or > 1, true), false)
+        THEN 'confounded'
+      WHEN $unit = 'attempt' AND NOT coalesce(run_q < 0.05, false) THEN 'not_distinguishable'
+      ELSE 'associated' END
     WHEN less_q < 0.05 THEN 'negative'
     ELSE 'not_distinguishable' END AS verdict,
   same_line_share, delta_median_s, delta_q25_s, delta_q75_s,

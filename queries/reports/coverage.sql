@@ -68,7 +68,7 @@ WITH read AS (
   SELECT a.cluster, a.attempt_id, a.ranks_seen, a.world_size,
     f.attempt_id IS NOT NULL AS failed, f.attempt_id IS NOT NULL AND f.failure IS NULL AS unknown
   FROM attempt_spans AS a
-  LEFT JOIN (SELECT attempt_id, failure FROM first_failures() WHERE outcome = 'failed') AS f
+  LEFT JOIN (SELECT attempt_id, failure FROM attempt_failures WHERE outcome = 'failed') AS f
     USING (attempt_id)
   WHERE a.files > 0
     AND a.attempt_id IN (SELECT hash(r.cluster, r.run, r.attempt) FROM read AS r)

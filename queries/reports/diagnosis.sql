@@ -42,7 +42,7 @@ SELECT c.cluster, c.run AS run_id, c.job, c.attempt, e.outcome, c.failure, t.tit
   c.severity, c.signature AS root_signature, c.initiating_rank, c.initiating_host, c.scope,
   c.tied_ranks, c.ts, c.confidence, c.why, c.file, c.line, c.message, c.event_id,
   c.collateral_events, c.ranks_seen, c.world_size, t.fix[1] AS fix
-FROM verdicts(grain := 'run') AS c
+FROM run_verdicts AS c
 LEFT JOIN failures AS t ON t.failure = c.failure
 LEFT JOIN ended AS e ON e.cluster IS NOT DISTINCT FROM c.cluster AND e.run = c.run
 WHERE asked(c.cluster, $cluster) AND asked(coalesce(c.job, c.run), $job)

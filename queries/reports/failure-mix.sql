@@ -29,9 +29,9 @@
 -- first_seen = "First time, UTC"
 -- last_seen = "Last time, UTC"
 WITH ended AS (
-  SELECT attempt_id, failure, ts, t_about FROM first_failures()
+  SELECT attempt_id, failure, ts, t_about FROM attempt_failures
 ), began AS (
-  SELECT failure, attempt_id, cluster, ts, t_about FROM first_failures(grain := 'incident')
+  SELECT failure, attempt_id, cluster, ts, t_about FROM incident_failures
   UNION ALL
   SELECT NULL, e.attempt_id, a.cluster, e.ts, e.t_about
   FROM ended AS e JOIN attempts AS a USING (attempt_id) WHERE e.failure IS NULL

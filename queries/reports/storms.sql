@@ -14,7 +14,7 @@
 -- FROM (
 --   SELECT sum(e.repeats)::BIGINT AS n, count(DISTINCT i.incident_id) AS incidents
 --   FROM placed_events AS e
---   LEFT JOIN (SELECT event_id, incident_id FROM incident_events()) AS i USING (event_id)
+--   LEFT JOIN (SELECT event_id, incident_id FROM incident_members) AS i USING (event_id)
 --   WHERE e.role <> 'progress' AND (e.role <> 'context' OR e.severity <> 'info')
 --     AND asked(e.cluster, $cluster)
 --     AND asked(coalesce(e.job, e.run), $job)
@@ -115,7 +115,7 @@ WITH hits AS (
     list(message ORDER BY t, path, line_no)[1:5] AS first_lines,
     list_reverse(list(message ORDER BY t DESC, path DESC, line_no DESC)[1:5]) AS last_lines
   FROM members
-  LEFT JOIN (SELECT event_id, incident_id FROM incident_events()) AS i USING (event_id)
+  LEFT JOIN (SELECT event_id, incident_id FROM incident_members) AS i USING (event_id)
   GROUP BY storm
 ), teardowns AS (  -- a noise signature printed once a process or launcher, or two in that ratio
   SELECT s.storm
