@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ingest import fleet_history
+from ingest import fleet_past, fleet_past_logs
 from ingest.fleet_files import CODECS, Tree
 from ingest.fleet_words import TEXT, Fields
 
@@ -81,7 +81,7 @@ class Truth:
     rank_files: int
     bytes: int
     lines: int
-    past: fleet_history.Past | None = None
+    past: fleet_past.Past | None = None
 
 
 def generate(
@@ -98,7 +98,7 @@ def generate(
     `bytes_` is the size of the decompressed text, met within a few per cent unless the planted
     cascades alone need more. `codec` is one of CODECS or "mixed". Without `runs`, their number
     grows with the square root of the size: 88 at 30 MB. `history` runs more, of other clusters and
-    beyond that size, are the past that `fleet_history` makes, with the scheduler's word in `meta`.
+    beyond that size, are the past that `fleet_past` draws, with the scheduler's word in `meta`.
     The same arguments give the same bytes and modification times. Raises ValueError for a bad
     argument and FileExistsError when `directory` holds something.
     """
@@ -136,7 +136,7 @@ def generate(
         secrets.extend(written.secrets)
         rank_files += run.world * run.attempts if run.layout == "ranks" else 0
     decisive.update(_write_hosts(tree, kernel, kernel_bytes, seed))
-    past = fleet_history.write(tree, history, seed) if history else None
+    past = fleet_past_logs.write(tree, history, seed) if history else None
 
     truth = Truth(
         seed=seed,
