@@ -267,12 +267,12 @@ def _jobs(runs: int, seed: int) -> Iterator[Job]:
 def _hosts(job: Job) -> tuple[str, ...]:
     first = sum(LANES[size] * (size // 8) for size, _ in SIZES if size < job.gpus)
     nodes = job.gpus // 8
-    return tuple(f"{job.cluster[0]}n{first + job.lane * nodes + n:03d}" for n in range(nodes))
+    return tuple(f"gpu-{job.cluster[0]}{first + job.lane * nodes + n:03d}" for n in range(nodes))
 
 
 def lemon() -> str:
     """The host that fails more than the others: the second of the first lane of two hosts."""
-    return f"{LEMON_CLUSTER[0]}n{LANES[8] + 1:03d}"
+    return f"gpu-{LEMON_CLUSTER[0]}{LANES[8] + 1:03d}"
 
 
 def _run(job: Job, submit: float, rng: random.Random) -> list[Launch]:

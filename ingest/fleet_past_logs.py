@@ -252,7 +252,7 @@ def _write_meta(tree: Tree, launches: Sequence[Launch]) -> None:
     nodes = []
     for cluster in RATES:
         for n in range(sum(LANES[size] * (size // 8) for size, _ in SIZES)):
-            host = f"{cluster[0]}n{n:03d}"
+            host = f"gpu-{cluster[0]}{n:03d}"
             state = "IDLE+DRAIN" if host == lemon() else "IDLE"
             reason = "   Reason=gpu errors [root@2025-12-28T09:00:00]\n" if host == lemon() else ""
             nodes.append(
@@ -270,4 +270,4 @@ def _write_meta(tree: Tree, launches: Sequence[Launch]) -> None:
 def _node_list(hosts: tuple[str, ...]) -> str:
     if len(hosts) == 1:
         return hosts[0]
-    return f"{hosts[0][:2]}[{hosts[0][2:]}-{hosts[-1][2:]}]"
+    return f"{hosts[0][:-3]}[{hosts[0][-3:]}-{hosts[-1][-3:]}]"
