@@ -33,17 +33,7 @@ class Planted(NamedTuple):
     connection: duckdb.DuckDBPyConnection
 
     def ask(self, name: str, **arguments: str) -> Rows:
-        """Rows of the three clusters of the past."""
-        rows: Rows = []
-        given = {"limit": "1000"} if "limit" in report.load(name).parameters else {}
-        for cluster in CLUSTERS:
-            asked = {"cluster": cluster, **given, **arguments}
-            result = report.run(self.connection, report.load(name), asked)
-            rows += result.table.to_pylist()
-        return rows
-
-    def fleet(self, name: str, **arguments: str) -> Rows:
-        """Rows of the whole fleet."""
+        """Rows of a report."""
         return report.run(self.connection, report.load(name), arguments).table.to_pylist()
 
 
@@ -130,7 +120,7 @@ def failure_mix(planted: Planted) -> None:
 
 
 def co_occurrence(planted: Planted) -> None:
-    verdicts = {(row["a"], row["b"]): row["verdict"] for row in planted.fleet("co-occurrence")}
+    verdicts = {(row["a"], row["b"]): row["verdict"] for row in planted.ask("co-occurrence")}
     for pair in planted.past.associated + planted.past.confounded[:1]:
         assert verdicts[pair] == "associated", pair
     for pair in planted.past.unrelated:
@@ -140,14 +130,14 @@ def co_occurrence(planted: Planted) -> None:
 def storms(planted: Planted) -> None:
     ((run, lines),) = planted.past.storms.items()
     cluster, job = run.split("/")
-    found = planted.fleet("storms", cluster=cluster, job=job)
+    found = planted.ask("storms", cluster=cluster, job=job)
     assert max(row["events"] for row in found) >= 0.9 * lines
 
 
 def co_occurrence_by_scale(planted: Planted) -> None:
     pooled = {
         (row["a"], row["b"]): row
-        for row in planted.fleet("co-occurrence-by-scale", limit="1000")
+        for row in planted.ask("co-occurrence-by-scale", limit="1000")
         if row["bucket"] is None and row["cluster"] is None
     }
     assert pooled[planted.past.confounded[0]]["simpson_flag"]
@@ -175,7 +165,7 @@ def failure_rate(planted: Planted) -> None:
 
 def regression(planted: Planted) -> None:
     fix = planted.past.fix
-    (row,) = planted.fleet("regression", failure=fix.failure, change=fix.change)
+    (row,) = planted.ask("regression", failure=fix.failure, change=fix.change)
     assert (row["k0"], row["k1"]) == (fix.k0, fix.k1)
     assert (row["e0"], row["e1"]) == (fix.saves0, fix.saves1)
     assert row["verdict"] == "gone"
@@ -186,7 +176,7 @@ def lemon_nodes(planted: Planted) -> None:
     days = str(fleet_past.DAYS + 7)
     found = {
         row["host"]: row["k"]
-        for row in planted.fleet("lemon-nodes", window_d=days)
+        for row in planted.ask("lemon-nodes", window_d=days)
         if row["verdict"] == "lemon"
     }
     for one in past.lemons:
@@ -196,7 +186,7 @@ def lemon_nodes(planted: Planted) -> None:
 
 def stragglers(planted: Planted) -> None:
     for slow in planted.past.slow:
-        rows = planted.fleet("stragglers", cluster=slow.cluster, job=slow.job)
+        rows = planted.ask("stragglers", cluster=slow.cluster, job=slow.job)
         kinds = {row["kind"] for row in rows if row["kind"]}
         if slow.kind == "transient":
             assert {row["rank"] for row in rows if row["class"] == "transient"} == set(slow.ranks)
@@ -220,7 +210,7 @@ def ettr(planted: Planted) -> None:
 
 def fingerprints(planted: Planted) -> None:
     one = planted.past.fingerprint
-    (row,) = planted.fleet(
+    (row,) = planted.ask(
         "fingerprints", pattern=" -> ".join(one.pattern), window_s="1800", unit="attempt"
     )
     assert (row["fired"], row["hits"]) == (one.fired, one.hits)
@@ -231,7 +221,7 @@ def first_seen(planted: Planted) -> None:
     end = max(one.end for one in planted.past.launches)
     found = {
         row["failure"]: row
-        for row in planted.fleet("first-seen", now=fleet_past.iso(end), new_days="14")
+        for row in planted.ask("first-seen", now=fleet_past.iso(end), new_days="14")
         if row["status"] == "new"
     }
     for failure, moment in planted.past.first_seen.items():
@@ -241,7 +231,7 @@ def first_seen(planted: Planted) -> None:
 
 def trend(planted: Planted) -> None:
     step = planted.past.step
-    rows = planted.fleet("trend", cluster=step.cluster, failure=fleet_past.ECC)
+    rows = planted.ask("trend", cluster=step.cluster, failure=fleet_past.ECC)
     before, after = [0, 0.0], [0, 0.0]
     for row in rows:
         side = before if str(row["day"])[:10] < step.day else after
