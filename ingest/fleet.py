@@ -92,6 +92,8 @@ def generate(
     codec: str = "mixed",
     runs: int | None = None,
     history: int = 0,
+    missing: float = 0.1,
+    varied: float = 0.2,
 ) -> Truth:
     """Write a tree of logs, `truth.json` and `firstfault.toml` (the zones) into `directory`.
 
@@ -99,6 +101,8 @@ def generate(
     cascades alone need more. `codec` is one of CODECS or "mixed". Without `runs`, their number
     grows with the square root of the size: 88 at 30 MB. `history` runs more, of other clusters and
     beyond that size, are the past that `fleet_past` draws, with the scheduler's word in `meta`.
+    `missing` is the share of per-rank files that are not there (never those that tell), `varied`
+    the chance of a message to be worded as other versions do, the same way throughout a launch.
     The same arguments give the same bytes and modification times. Raises ValueError for a bad
     argument and FileExistsError when `directory` holds something.
     """
@@ -109,19 +113,24 @@ def generate(
     count = max(8, round(88 * sqrt(bytes_ / 30e6))) if runs is None else runs
     if count < 1:
         raise ValueError(f"a fleet of {count} runs has no logs: ask for at least one run")
+    for name, share in (("missing", missing), ("varied", varied)):
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} of {share:g}: give a share from 0 to 1")
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty: name a new or an empty directory")
 
     tree = Tree(directory)
-    plan = _plan(count, bytes_, seed, codec)
+    plan = [
+        run._replace(missing=missing, varied=varied) for run in _plan(count, bytes_, seed, codec)
+    ]
     kernel_bytes = bytes_ // 100
     left = bytes_ - kernel_bytes
     weight = sum(run.weight for run in plan)
     decisive: dict[int, tuple[str, int]] = {}
     marks: list[_Mark] = []
     kernel: list[_KernelLine] = []
-    missing: list[tuple[int, ...]] = []
+    absent: list[tuple[int, ...]] = []
     secrets: list[str] = []
     rank_files = 0
     for run in plan:
@@ -132,7 +141,7 @@ def generate(
         decisive.update(written.decisive)
         marks.append(written.mark)
         kernel.extend(written.kernel)
-        missing.append(written.missing)
+        absent.append(written.missing)
         secrets.extend(written.secrets)
         rank_files += run.world * run.attempts if run.layout == "ranks" else 0
     decisive.update(_write_hosts(tree, kernel, kernel_bytes, seed))
@@ -143,7 +152,7 @@ def generate(
         clusters=tuple(Cluster(site.name, site.tz, site.hosts) for site in _CLUSTERS),
         runs=tuple(
             _truth(run, mark, decisive.get(run.number), gone)
-            for run, mark, gone in zip(plan, marks, missing, strict=True)
+            for run, mark, gone in zip(plan, marks, absent, strict=True)
         ),
         pairs=_pairs(plan),
         secrets=tuple(sorted(secrets)),
@@ -157,10 +166,6 @@ def generate(
     zones = "".join(f'[clusters.{site.name}]\ntz = "{site.tz}"\n' for site in _CLUSTERS)
     (directory / "firstfault.toml").write_text(zones)
     return truth
-
-
-# One message in five is worded as other versions do, the same way throughout a launch.
-_OTHER_VERSIONS = 0.2
 
 
 # ---------------------------------------------------------------------------------------------
@@ -243,6 +248,8 @@ class _Run(NamedTuple):
     weight: float
     monitor: str
     seed: int
+    missing: float = 0.0
+    varied: float = 0.0
 
 
 def _rng(seed: int, *names: object) -> random.Random:
@@ -441,7 +448,7 @@ class _Attempt:
     def render(self, at: float, rank: int, key: str, fields: dict[str, Any]) -> str:
         variants = TEXT[key]
         if key not in self.dialect:
-            usual = len(variants) == 1 or self.rng.random() >= _OTHER_VERSIONS
+            usual = len(variants) == 1 or self.rng.random() >= self.run.varied
             self.dialect[key] = 0 if usual else self.rng.randrange(1, len(variants))
         host = self.host_of(rank)
         lrank = max(rank, 0) % GPUS_PER_HOST
@@ -1130,7 +1137,8 @@ def _write_run(tree: Tree, run: _Run, budget: int) -> _Written:
     missing: tuple[int, ...] = ()
     if run.layout == "ranks":
         spare = [rank for rank in range(run.world) if rank not in keep]
-        count = run.world // 10 + (rng.random() < run.world % 10 / 10)
+        count = int(run.world * run.missing)
+        count += rng.random() < run.world * run.missing - count
         missing = tuple(sorted(rng.sample(spare, min(count, len(spare)))))
     decisive: dict[int, tuple[str, int]] = {}
     for a in attempts:
