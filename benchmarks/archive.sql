@@ -114,8 +114,9 @@ FROM (
 
 INSERT INTO files BY NAME
 SELECT file_id, 1 AS scan_id, path, '/archive/' || path AS location, cluster, run, job, attempt,
-  host, rank, kind, 'zstd' AS codec, seconds * 40 AS size_bytes, seconds * 200 AS raw_bytes,
-  200 + seconds AS lines, 0 AS events, CASE WHEN stamps <> 'none' THEN start_ts END AS first_ts,
+  host, rank, kind, 'zstd' AS codec, seconds * 800 AS size_bytes, seconds * 4000 AS raw_bytes,
+  10_200 + 20 * seconds AS lines, 0 AS events,
+  CASE WHEN stamps <> 'none' THEN start_ts END AS first_ts,
   CASE WHEN stamps <> 'none' THEN start_ts + to_seconds(seconds) END AS last_ts,
   start_ts + to_seconds(seconds) AS mtime,
   CASE stamps WHEN 'own' THEN seconds WHEN 'none' THEN 0 ELSE seconds // 20 END AS ts_lines,
@@ -275,7 +276,7 @@ WITH g AS MATERIALIZED (
         FROM g, filler AS f)))
 )
 SELECT hash(g.file_id, h.t_s, h.late, h.signature) AS event_id, g.file_id, m.*,
-  100 + h.t_s + h.late AS line_no, 200 * line_no AS byte_offset,
+  100 + 20 * h.t_s + h.late AS line_no, 200 * line_no AS byte_offset,
   CASE WHEN g.stamps = 'own' THEN t END AS ts,
   CASE g.stamps WHEN 'own' THEN t WHEN 'inherited' THEN t - INTERVAL 4 MINUTE END AS ts_lo,
   CASE g.stamps WHEN 'own' THEN t WHEN 'inherited' THEN t + INTERVAL 4 MINUTE END AS ts_hi,
@@ -283,7 +284,7 @@ SELECT hash(g.file_id, h.t_s, h.late, h.signature) AS event_id, g.file_id, m.*,
   ts_lo - to_seconds(h.lag) AS t_eff,
   CASE WHEN g.stamps = 'own' THEN t + to_seconds(h.until - h.t_s) END AS ts_last,
   g.cluster, g.run, g.job, g.attempt, g.host, coalesce(h.rank, g.rank) AS rank, h.world_size,
-  h.step, h.captures, h.repeats, greatest(line_no, 100 + h.until + h.late) AS last_line_no,
+  h.step, h.captures, h.repeats, greatest(line_no, 100 + 20 * h.until + h.late) AS last_line_no,
   h.message
 FROM hits AS h JOIN g USING (no, place) JOIN meta AS m USING (signature),
   LATERAL (SELECT g.start_ts + to_seconds(h.t_s) + to_milliseconds(h.late) AS t)
