@@ -194,7 +194,8 @@ saved AS (
   FROM l JOIN failing USING (no) WHERE pair IS NOT NULL
   UNION ALL
   SELECT no, place, seconds, 12 + 2 * r,
-    CASE WHEN alike THEN cause ELSE 'nccl-watchdog-timeout' END, r, NULL, NULL, CASE WHEN alike THEN 0 ELSE 600 END,
+    CASE WHEN alike THEN cause ELSE 'nccl-watchdog-timeout' END, r, NULL, NULL,
+    CASE WHEN alike THEN 0 ELSE 600 END,
     MAP {'seq': no::VARCHAR, 'op': 'ALLREDUCE', 'ran_ms': (600000 + r % 900)::VARCHAR},
     'Watchdog caught collective operation timeout: WorkNCCL(SeqNum=' || no || ')'
   FROM (SELECT *, cause = 'deepspeed-offloaded-tensors-exists' AS alike FROM ranks)
@@ -242,7 +243,8 @@ SELECT hash(file_id, line_no) AS event_id, *
 FROM (
   SELECT g.file_id, m.*,
     100 + row_number() OVER (PARTITION BY g.file_id ORDER BY k.ts, k.signature) AS line_no,
-    line_no * 200 AS byte_offset, line_no AS last_line_no, k.ts, k.ts AS ts_lo, k.ts AS ts_hi, 'dmesg' AS ts_source, false AS tz_assumed, k.ts AS t_eff,
+    line_no * 200 AS byte_offset, line_no AS last_line_no, k.ts, k.ts AS ts_lo, k.ts AS ts_hi,
+    'dmesg' AS ts_source, false AS tz_assumed, k.ts AS t_eff,
     k.ts AS ts_last, g.cluster, g.host, k.captures, 1 AS repeats, k.message
   FROM kernel_hits() AS k JOIN meta AS m USING (signature)
   JOIN logs AS g ON g.place IS NULL AND g.site = k.site AND g.host = k.host)

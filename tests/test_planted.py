@@ -153,7 +153,7 @@ def failure_rate(planted: Planted) -> None:
         for row in planted.ask(
             "failure-rate", failure=fleet_past.ECC, buckets=bounds, definition="any_failed"
         )
-        if row["gpus_median"] and row["attempts"]
+        if row["row"] == "bucket" and row["attempts"]
     }
     for rate in planted.past.rates:
         row = found[rate.cluster, rate.gpus]
