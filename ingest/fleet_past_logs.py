@@ -13,6 +13,7 @@ from ingest.fleet_past import (
     BY_SIZE,
     DROP_GB,
     LANES,
+    RACE,
     RATES,
     RETRY,
     SAVE_EVERY,
@@ -156,6 +157,8 @@ def _tell(told: list[_Line], one: Launch, job: Job, rng: random.Random) -> None:
 
 def _fail(say: Callable[..., None], one: Launch) -> None:
     rank, end = one.rank or 0, one.end
+    if one.cause != RACE:
+        say(end - 0.2, rank, "start.env")  # a time: what fails prints none
     match one.cause:
         case "gpu-ecc-uncorrectable":
             say(end, rank, "tb.cuda", what="uncorrectable ECC error encountered")
