@@ -280,7 +280,6 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
   SELECT r.attempt_id AS unit, e.* EXCLUDE (path, message, captures, pid) REPLACE (r.becomes AS failure,
       CASE WHEN r.at_last AND (e.file_id <> x.file_id OR e.line_end < x.line_no)
         THEN e.line_end ELSE e.line_no END AS line_no,
-      CASE WHEN r.lags THEN min(e.t0) OVER (PARTITION BY r.attempt_id) ELSE e.t0 END AS t0,
       f.severity AS severity, 'cause' AS role),
     true AS possible, true AS eligible, r.why, r.read_failure, r.phase,
     CASE WHEN r.lags THEN 'collective_lag' ELSE 'reading' END AS basis
@@ -326,7 +325,7 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
       THEN try_cast(e.captures[s.points_to] AS INTEGER) END AS pointed_rank,
     lower(CASE WHEN s.points_to NOT LIKE '%rank%' THEN e.captures[s.points_to]
       WHEN e.captures[s.points_to] IS NOT NULL THEN e.captures['peer_host'] END) AS pointed_host,
-    has_trait(o.failure, o.signature, 'witness') AS witness,
+    o.basis <> 'collective_lag' AND has_trait(o.failure, o.signature, 'witness') AS witness,
     has_trait(o.failure, o.signature, 'shared') AS shared,
     has_trait(o.failure, o.signature, 'main-rank') AS of_main
   FROM ordered AS o
@@ -373,7 +372,8 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
       AND NOT bool_and(o.ts IS NOT NULL) FILTER (alike) AS alike_all
   FROM (
     SELECT o.*, o.failure = w.failure
-      AND coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true) AS alike
+      AND (w.basis = 'collective_lag'
+        OR coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true)) AS alike
     FROM ordered AS o JOIN winner AS w USING (unit)) AS o
   JOIN winner AS w USING (unit)
   GROUP BY w.unit

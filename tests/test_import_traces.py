@@ -453,7 +453,8 @@ BEHIND = """
 WITH counts AS (
   SELECT run, rank, captures['pg_guid'] AS pg, captures['pg_desc'] AS name,
     captures['last_enqueued']::BIGINT AS enqueued
-  FROM events WHERE signature = 'flight-recorder-group' AND captures['pg_size']::INTEGER > 1
+  FROM events WHERE signature IN ('flight-recorder-group', 'flight-recorder-open')
+    AND captures['pg_size']::INTEGER > 1
 ), held AS (
   SELECT *, max(enqueued) OVER members AS most, min(enqueued) OVER members AS least
   FROM counts WHERE NOT regexp_matches(name, '^PIPELINE_|EMBEDDING')

@@ -87,7 +87,7 @@
 WITH found AS MATERIALIZED (
   SELECT v.attempt_id, arg_min(v.failure, v.ts) AS failure,
     arg_min(coalesce(f.category, e.category), v.ts) AS category
-  FROM verdicts(grain := 'attempt') AS v
+  FROM attempt_verdicts AS v
   LEFT JOIN failures AS f ON f.failure = v.failure
   LEFT JOIN events AS e ON e.event_id = v.event_id
   WHERE v.outcome = 'failed' GROUP BY v.attempt_id
