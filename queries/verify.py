@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,7 +44,8 @@ class Check:
     def text(self) -> str:
         """The verdict, the sentence, and the numbers."""
         n = self.numbers
-        lines = [f"{self.name}: {self.verdict}", f"  {self.sentence}"]
+        lines = [f"{self.name}: {self.verdict}"]
+        lines += textwrap.wrap(self.sentence, 96, initial_indent="  ", subsequent_indent="  ")
         lines += [
             f"  {when:<7} {n[k]:,} in {n[e]:,.6g} {_unit(n['unit'])}"
             for when, k, e in (("before", "k0", "e0"), ("after", "k1", "e1"))
@@ -176,5 +178,5 @@ def _sentence(row: Mapping[str, Any]) -> str:
         least = safe
     return (
         f"not proved: {least:,.3g} more {unit} without it would do ({max(safe, least):,.3g} to be "
-        f"safe); in {e1:,.6g} it had a {100 * row['p_detect']:.0f} % chance to show"
+        f"safe); it would have shown in {e1:,.6g} with a chance of {100 * row['p_detect']:.0f} %"
     )

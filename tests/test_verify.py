@@ -30,7 +30,7 @@ def check(k1: int, e1: int, k0: int = 12, e0: int = 300, **given: Any) -> verify
     [
         (0, 40, "not_enough_exposure",
          "not proved: 34.9 more lines that begin a checkpoint without it would do (89.8 to be "
-         "safe); in 40 it had a 80 % chance to show"),
+         "safe); it would have shown in 40 with a chance of 80 %"),
         (0, 100, "gone",
          "gone: unchanged, it would be as rare with probability 0.032; before looking "
          "again and again wait for 29.8 more lines that begin a checkpoint"),
