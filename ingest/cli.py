@@ -650,12 +650,30 @@ def generate(
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
     codec: Annotated[str, typer.Option(help="mixed, none, gzip, zstd, bz2, xz or lz4.")] = "mixed",
     runs: Annotated[int | None, typer.Option(help="How many runs.")] = None,
+    history: Annotated[
+        int, typer.Option(min=0, help="Runs of a past with known rates to add, with its meta/.")
+    ] = 0,
+    missing: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of rank files that are not there.")
+    ] = 0.1,
+    varied: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of decisive lines in other words.")
+    ] = 0.2,
 ) -> None:
     """Write a made-up fleet with planted failures and their truth (truth.json)."""
     from ingest import fleet
 
     try:
-        truth = fleet.generate(directory, bytes_=bytes_, seed=seed, codec=codec, runs=runs)
+        truth = fleet.generate(
+            directory,
+            bytes_=bytes_,
+            seed=seed,
+            codec=codec,
+            runs=runs,
+            history=history,
+            missing=missing,
+            varied=varied,
+        )
     except (FileExistsError, ValueError) as error:
         raise UsageError(str(error)) from None
     typer.echo(f"{directory}: {truth.files} files, {truth.bytes:,} bytes, truth.json")

@@ -112,7 +112,7 @@ def _value(hint: Any) -> tuple[str, bool]:
     kind = get_args(hint)[0] if many else hint
     if issubclass(kind, Enum):
         return "|".join(str(one.value) for one in kind), many
-    return {Path: "PATH", int: "N", str: "TEXT", bool: ""}[kind], many
+    return {Path: "PATH", int: "N", float: "X", str: "TEXT", bool: ""}[kind], many
 
 
 def _default(parameter: Any) -> str:
