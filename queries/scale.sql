@@ -76,7 +76,7 @@ FROM exposures AS x LEFT JOIN found AS v USING (attempt_id);
 -- Events that reports pair: seen as cause, confirmation or context that is no mere fact; roles
 -- 'all' adds collateral. role_no: 1 cause to 4 collateral.
 CREATE OR REPLACE MACRO pairable_events(roles) AS TABLE
-SELECT event_id, attempt_id, cluster, run, job, attempt, host, rank, failure, t0, file_id, line_no,
+SELECT event_id, attempt_id, cluster, run, job, attempt, host, rank, failure, t0, ts, file_id, line_no,
   CASE role WHEN 'cause' THEN 1 WHEN 'confirmation' THEN 2 WHEN 'context' THEN 3 ELSE 4 END
     AS role_no
 FROM placed_events

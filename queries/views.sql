@@ -42,15 +42,18 @@ CREATE OR REPLACE MACRO state_outcome(state) AS CASE
   WHEN regexp_matches(upper(state),
     '^(FAILED|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|ERROR|OOM|F|NF|BF)\b') THEN 'failed' END;
 
--- Files that were read, without copies of another file of the same rank and host. A run is the job
--- where no path says more. attempt_id is a number for (cluster, run, attempt); it means nothing
+-- Files that were read, without copies of another file of the same rank and host; without times two
+-- short logs of different launches may be equal and are no copies. A run is the job where no path
+-- says more. attempt_id is a number for (cluster, run, attempt); it means nothing
 -- outside one query.
 CREATE OR REPLACE VIEW live_files AS
 SELECT f.* REPLACE (coalesce(f.run, f.job) AS run),
   hash(f.cluster, coalesce(f.run, f.job), f.attempt) AS attempt_id
 FROM files AS f LEFT JOIN files AS o ON o.file_id = f.copy_of
 WHERE f.status IN ('ok', 'truncated')
-  AND (o.file_id IS NULL OR o.rank IS DISTINCT FROM f.rank OR o.host IS DISTINCT FROM f.host);
+  AND (o.file_id IS NULL OR o.rank IS DISTINCT FROM f.rank OR o.host IS DISTINCT FROM f.host
+    OR (f.first_ts IS NULL AND (o.attempt IS DISTINCT FROM f.attempt
+      OR coalesce(o.run, o.job) IS DISTINCT FROM coalesce(f.run, f.job))));
 
 -- Events of those files with the bounds of what they say: t0 when it began, t1 when it was last
 -- printed (a bound where the line has no time), t1_hi the latest it can have been.

@@ -188,6 +188,19 @@ def test_copies_of_a_file_count_once_and_equal_logs_of_two_ranks_twice() -> None
     assert incidents(database(original, other), "n_raw_events") == [(2,)]
 
 
+def test_equal_logs_without_times_of_two_launches_are_no_copies() -> None:
+    # two jobs that died of the same line alone: one of them lost its verdict
+    first = run("48231/slurm.out", Event("x"))
+    id_of = rows(database(first), "SELECT file_id FROM files")[0][0]
+    other = run("48232/slurm.out", Event("x"), columns={"copy_of": id_of})
+    assert rows(database(first, other), "SELECT run FROM verdicts() ORDER BY run") == [
+        ("48231",),
+        ("48232",),
+    ]
+    again = run("48231/copy.out", Event("x"), columns={"copy_of": id_of})
+    assert incidents(database(first, again), "n_raw_events") == [(1,)]
+
+
 def test_counts_agree_with_a_plain_loop_over_random_events() -> None:
     for seed in range(8):
         rng = random.Random(seed)

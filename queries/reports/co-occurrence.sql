@@ -109,7 +109,7 @@ WITH population AS MATERIALIZED (
       WHEN 'host-day' THEN concat_ws('/', e.cluster, e.host, e.t0::DATE)
       WHEN 'incident' THEN i.incident_id::VARCHAR
       ELSE concat_ws('/', e.cluster, e.run, e.attempt) END AS label,
-    e.failure, e.t0, e.file_id, e.line_no, e.rank, e.role_no
+    e.failure, e.t0, e.file_id, e.line_no, e.rank, e.role_no, e.ts IS NOT NULL AS stamped
   FROM pairable_events($roles) AS e
   LEFT JOIN (
     SELECT event_id, incident_id FROM incident_members WHERE $unit = 'incident'
@@ -131,14 +131,15 @@ WITH population AS MATERIALIZED (
       THEN sign(b.line_no - a.line_no) END AS line_order
   FROM present AS a JOIN present AS b ON b.unit = a.unit AND a.failure < b.failure
   WHERE $failure IS NULL OR a.failure = $failure OR b.failure = $failure
+), moments AS (  -- by the clock: what lines without a time stand between says nothing here
+  SELECT unit, failure, rank, min(t0) AS t FROM hits WHERE rank IS NOT NULL AND stamped GROUP BY ALL
 ), same AS (
   SELECT DISTINCT a.failure AS a, b.failure AS b, a.unit
   FROM hits AS a JOIN hits AS b
     ON b.unit = a.unit AND b.file_id = a.file_id AND b.line_no = a.line_no AND a.failure < b.failure
   UNION
   SELECT a.failure, b.failure, a.unit
-  FROM (SELECT unit, failure, rank, min(t0) AS t FROM hits WHERE rank IS NOT NULL GROUP BY ALL) AS a
-  JOIN (SELECT unit, failure, rank, min(t0) AS t FROM hits WHERE rank IS NOT NULL GROUP BY ALL) AS b
+  FROM moments AS a JOIN moments AS b
     ON b.unit = a.unit AND b.rank = a.rank AND a.failure < b.failure
     AND abs(seconds_between(a.t, b.t)) <= 1
 ), paired AS (
