@@ -396,6 +396,12 @@ def test_two_views_of_one_line_are_an_alias() -> None:
     assert (another_rank["verdict"], another_rank["ties"]) == ("associated", 6)
 
 
+def test_lines_between_the_same_two_times_are_no_alias() -> None:
+    # bounds are those of the neighbours: lines that share them need not be of one second
+    row = together(Event("a", lo=1, hi=60, line=5, rank=3), Event("b", lo=1, hi=60, line=9, rank=3))
+    assert (row["verdict"], row["same_line_share"]) == ("associated", 0.0)
+
+
 def test_line_order_tells_what_came_first_where_no_line_has_a_time() -> None:
     row = together(Event("b"), Event("a"))
     assert (row["a_first"], row["b_first"], row["ties"]) == (0, 6, 0)
