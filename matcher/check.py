@@ -44,6 +44,12 @@ def check(catalogue: Catalogue, cache: Path | None = None) -> list[Issue]:
     return issues
 
 
+def longest_literal(pattern: str) -> int:
+    """Length in characters of the longest text that stands in the pattern as it is."""
+    runs = _NOT_LITERAL.split(pattern)
+    return max((len(re.sub(r"\\(.)", r"\1", run)) for run in runs if run), default=0)
+
+
 def _related(catalogue: Catalogue) -> Iterator[Issue]:
     """Lists of related entries that the other side does not return."""
     known = catalogue.by_id
@@ -96,8 +102,7 @@ def _pattern(signature: Signature) -> Iterator[Issue]:
         return
     if compiled.search(b""):
         yield issue("the pattern matches an empty line", "demand at least one literal")
-    runs = _NOT_LITERAL.split(signature.pattern)
-    if max((len(re.sub(r"\\(.)", r"\1", run)) for run in runs if run), default=0) < _LITERAL_BYTES:
+    if longest_literal(signature.pattern) < _LITERAL_BYTES:
         yield issue(
             f"no literal of {_LITERAL_BYTES} bytes or more",
             "anchor the pattern on words that only this message has",
