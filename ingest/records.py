@@ -26,6 +26,7 @@ from matcher.catalogue import Catalogue, Failure, Signature
 from matcher.engine import Hits
 from matcher.mask import Masker
 from matcher.pseudonyms import HOST_CAPTURES, Renamer
+from matcher.shapes import shape, takes_any_digit
 
 MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds the match
 EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
@@ -73,6 +74,7 @@ class _Rule(NamedTuple):
     numbers: tuple[tuple[str, int], ...]  # captures that are numbers, and how large they may be
     path_classes: tuple[str, ...]  # classes of path that captures are named by
     has_path: bool
+    by_shape: bool  # whether the shape of a message tells where its captures stand
 
 
 _NUMBERS = {"rank": _INT32, "local_rank": _INT32, "world_size": _INT32, "step": _INT64}
@@ -95,6 +97,7 @@ def _rule(
         tuple((name, most) for name, most in _NUMBERS.items() if name in groups),
         tuple(sorted(classes & groups)),
         "path" in groups,
+        not groups or takes_any_digit(signature.pattern),
     )
 
 
@@ -138,6 +141,7 @@ class Rules:
         ]
         self._class_names = frozenset(name for name, _ in self._path_classes)
         self._messages: dict[tuple[int, bytes], Message] = {}
+        self.layouts = headers.Layouts()
 
     def rule(self, number: int) -> _Rule:
         """The rule of a signature, made when it first hits: most never do."""
@@ -153,8 +157,21 @@ class Rules:
             self._rules[number] = rule
         return rule
 
-    def message(self, number: int, text: bytes, line: bytes, masker: Masker) -> Message:
+    def message(
+        self,
+        number: int,
+        text: bytes,
+        line: bytes,
+        masker: Masker,
+        layout: headers.Layout | None = None,
+    ) -> Message:
         """What a signature reads in the message of a line, which is masked here."""
+        if layout is not None:
+            reading: _Reading | bool | None = layout.notes.get(number)
+            if reading is None:
+                reading = layout.notes[number] = self._reading(number, text, masker)
+            if isinstance(reading, _Reading):
+                return reading.of(text)
         known = self._messages.get((number, text))
         if known is None:
             masked, count = masker.mask(text)
@@ -183,39 +200,99 @@ class Rules:
                     for name, value in match.groupdict().items()
                     if value is not None
                 }
-                if path_class := self._path_class(rule, match, captures):
+                path = match["path"] if rule.has_path else None
+                if path_class := self._path_class(rule, captures, path):
                     captures["path_class"] = path_class
         decoded, replaced = _decoded(text)
-        told = {name: _int(captures.get(name), most) for name, most in rule.numbers}
-        signature, lag = rule.signature, rule.signature.lag
-        return (
-            Message(
-                rule=rule,
-                text=decoded,
-                captures=captures,
-                fold=(number, captures.get(signature.points_to or ""), _template(text)),
-                masked=masked,
-                replaced=replaced,
-                echo=_ECHO.match(text) is not None,
-                hung_us=lag.microseconds(captures.get(lag.capture, "")) if lag else 0,
-                host=captures.get("host", "").lower() or None,
-                **told,
-            ),
-            alone,
+        echo = _ECHO.match(text) is not None
+        return _message(rule, decoded, captures, _template(text), masked, replaced, echo), alone
+
+    def _reading(self, number: int, text: bytes, masker: Masker) -> _Reading | bool:
+        """How a signature reads messages of the shape of this one; False where each is its own."""
+        rule = self.rule(number)
+        match = rule.search.search(text) if rule.by_shape else None
+        if match is None or not masker.spares(shape(text)) or _decoded(text)[1]:
+            return False
+        message, _ = self.read(number, text, 0, text, masker)
+        places = {
+            name: slice(*match.span(name)) for name in match.groupdict() if match[name] is not None
+        }
+        path = match["path"] if rule.has_path else None
+        if path and path.translate(None, _DIGITS) != path:  # its class may hang on them
+            return False
+        return _Reading(
+            message,
+            tuple(places.items()),
+            message.captures.get("path_class"),
+            text.translate(None, _DIGITS) == text,
         )
 
     def _path_class(
-        self, rule: _Rule, match: re.Match[bytes], captures: Mapping[str, str]
+        self, rule: _Rule, captures: Mapping[str, str], path: bytes | None
     ) -> str | None:
         """The class of the path that was captured, if it has one."""
         for name in rule.path_classes:
             if name in captures:
                 return name
-        if rule.has_path and (path := match["path"]):
+        if path:
             for name, pattern in self._path_classes:
                 if pattern.search(path):
                     return name
         return None
+
+
+class _Reading(NamedTuple):
+    """How one signature reads the messages of one shape, none of which has to be masked."""
+
+    like: Message
+    places: tuple[tuple[str, slice], ...]  # of captures
+    path_class: str | None
+    alone: bool  # no other message has this shape
+
+    def of(self, text: bytes) -> Message:
+        """What it reads in a message of this shape."""
+        like = self.like
+        if self.alone:
+            return like
+        captures = {name: text[place].decode(errors="replace") for name, place in self.places}
+        if self.path_class is not None:
+            captures["path_class"] = self.path_class
+        return _message(like.rule, text.decode(), captures, like.fold[2], 0, 0, like.echo)
+
+
+def _message(
+    rule: _Rule,
+    text: str,
+    captures: dict[str, str],
+    template: bytes,
+    masked: int,
+    replaced: int,
+    echo: bool,
+) -> Message:
+    """A message of which these are known."""
+    rank = local_rank = world_size = step = None
+    host = None
+    if captures:
+        told = {name: _int(captures.get(name), most) for name, most in rule.numbers}
+        rank, local_rank = told.get("rank"), told.get("local_rank")
+        world_size, step = told.get("world_size"), told.get("step")
+        host = captures.get("host", "").lower() or None
+    signature, lag = rule.signature, rule.signature.lag
+    return Message(
+        rule,
+        text,
+        captures,
+        (rule.number, captures.get(signature.points_to or ""), template),
+        masked,
+        replaced,
+        echo,
+        lag.microseconds(captures.get(lag.capture, "")) if lag else 0,
+        host,
+        rank,
+        local_rank,
+        world_size,
+        step,
+    )
 
 
 class Entry(NamedTuple):
@@ -409,6 +486,7 @@ class Recorder:
         frequent = rules.frequent[hits.signature].tolist()
         header: headers.Header | None = None
         line = text = b""
+        layout: headers.Layout | None = None
         masked = -1  # places masked in a text that is, or -1
         at_start = low = high = -1
         lines = places.of_all(hits.start)
@@ -437,16 +515,16 @@ class Recorder:
                 continue
             new = header is None
             if header is None:
-                line, header, text, masked = self._read(block, low, high, at)
+                line, layout, header, text, masked = self._read(block, low, high, at)
                 if self._clock.near_us is None and self._clock.completed:
                     # The year may stand in a line before, which no hit has led to yet.
                     self._clock.completed = False
                     if self._stamps.before(block, start, offset) is not None:
-                        line, header, text, masked = self._read(block, low, high, at)
+                        line, layout, header, text, masked = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
             if masked < 0:
-                message = rules.message(number, text, line, self._masker)
+                message = rules.message(number, text, line, self._masker, layout)
             else:
                 message, _ = rules.read(number, text, masked, line, self._masker)
             if new:
@@ -503,8 +581,8 @@ class Recorder:
 
     def _read(
         self, block: Block, low: int, high: int, at: int
-    ) -> tuple[bytes, headers.Header, bytes, int]:
-        """The piece of a line in which a match ends: its bytes, its header and its message.
+    ) -> tuple[bytes, headers.Layout | None, headers.Header, bytes, int]:
+        """The piece of a line in which a match ends: its bytes, layout, header and message.
 
         A message that had to be cut is masked, as it says after it: how often, or -1.
         """
@@ -513,9 +591,12 @@ class Recorder:
         goes_on = high == block.end and not block.lines
         if high - low <= MESSAGE_BYTES and not later and not goes_on:
             line = bytes(data[low:high])
-            header = headers.parse(line, self._clock, at - low)
+            layout = self._rules.layouts.of(line)
+            header = layout and layout.parse(line, self._clock, at - low)
+            if header is None:
+                layout, header = None, headers.parse(line, self._clock, at - low)
             text = header.text if header.text is not None else line[header.body : header.end]
-            return line, header, text, -1
+            return line, layout, header, text, -1
         # Keep what surrounds the match; the headers stand where the piece begins.
         header = headers.parse(bytes(data[low : min(high, low + EVIDENCE_BYTES)]), self._clock)
         first = max(low, at - MESSAGE_BYTES * 3 // 4)
@@ -526,7 +607,7 @@ class Recorder:
         stop = min(high, last + MARGIN) if last > at else last
         line = bytes(data[begin:stop])
         text, masked = self._masker.mask(line)
-        return line, header, text[first - begin : len(text) - (stop - last)], masked
+        return line, None, header, text[first - begin : len(text) - (stop - last)], masked
 
     def _middle(self, block: Block, hits: Hits) -> dict[int, int]:
         """For hits of frequent signatures: how many hits each kept one stands for, 0 to skip it.
