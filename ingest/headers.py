@@ -1011,18 +1011,24 @@ def _layers(found: _Found, position: int) -> None:
 _TENS = re.compile(rb"(?=(0)0:(0)0:00)|(?=[+-](0)0:?(0)0)")
 # In these single digits count too.
 _PARTICULAR = re.compile(rb"<0+>0 |0000 00:00:|0{6} 0{6}")
-_MOST_LAYOUTS, _LAYOUT_BYTES = 1 << 14, 1 << 10
+_MOST_LAYOUTS, _LAYOUT_BYTES = 1 << 13, 1 << 10
 _MOST_DIGITS = 9  # of a number that fits its column whatever they are
 
 
 class _Moment(NamedTuple):
     """Where a time stands; an epoch is one without `second`."""
 
-    text: slice
+    bounds: tuple[int, int]
+    text: slice  # these
     second: slice | None
     fraction: slice | None
     scale: int  # µs of the last digit of the fraction
     zone: slice | None
+
+    def has(self, place: int) -> bool:
+        """Whether the byte at this place belongs to the date and the minute."""
+        start, stop = self.bounds
+        return start <= place < stop
 
     def us(self, line: bytes) -> int | None:
         """µs into the minute; None where there is no such second."""
@@ -1183,7 +1189,8 @@ def _layout(line: bytes, key: bytes) -> Layout | None:
         (m.start(group), most, line[m.start(group)] <= most)
         for m in _TENS.finditer(key)
         for group, most in enumerate(b"2515", 1)
-        if m.start(group) >= 0
+        # The time that is read is no time where these are out of bounds.
+        if m.start(group) >= 0 and not (whole and whole.has(m.start(group)))
     ]
     return Layout(
         max(tags, default=0),
@@ -1213,6 +1220,7 @@ def _moment(
     start, stop = m.span(fraction)
     digits = min(6, stop - start)
     return _Moment(
+        m.span(text),
         slice(*m.span(text)),
         None if second is None else slice(*m.span(second)),
         slice(start, start + digits) if digits else None,

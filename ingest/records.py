@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -382,9 +383,9 @@ class Recorder:
         self._renamer = renamer
         guess = entry.guess if entry else None
         self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, guess=guess)
-        self._stamps = _Stamps(self._clock, entry.warm_from if entry else 0)
+        self._stamps = _Stamps(self._clock, rules.layouts, entry.warm_from if entry else 0)
         self._open: deque[Row] = deque()
-        self._folds: dict[tuple[Any, ...], Row] = {}
+        self._folds: dict[int, dict[tuple[Any, ...], Row]] = {}  # by cell
         self._cells: dict[tuple[int, int], Row] = {}
         self._cell = 0
         self._waiting: deque[Row] = deque()
@@ -449,7 +450,9 @@ class Recorder:
         self._complete(everything=True)
         if last and (block := self._last_block) is not None:
             bottom = max(block.history, block.end - LOOK)
-            if found := _last_stamp(block.data, bottom, block.end, True, self._clock):
+            if found := _last_stamp(
+                block.data, bottom, block.end, True, self._clock, self._rules.layouts
+            ):
                 self._widen(found[1])
                 self._clock.saw(found[1])
 
@@ -469,6 +472,7 @@ class Recorder:
             block.start,
             stop,
             headers.Clock(self._clock.tz, self._clock.mtime_us),
+            self._rules.layouts,
         ):
             self._unstamped = False
             self._widen(first[1])
@@ -488,7 +492,8 @@ class Recorder:
         line = text = b""
         layout: headers.Layout | None = None
         masked = -1  # places masked in a text that is, or -1
-        at_start = low = high = -1
+        at_start = low = high = at_cell = -1
+        folds: dict[tuple[Any, ...], Row] = {}
         lines = places.of_all(hits.start)
         for index, (number, start, end, at) in enumerate(
             zip(numbers, starts, hits.end.tolist(), hits.at.tolist(), strict=True)
@@ -504,8 +509,9 @@ class Recorder:
             elif end == block.end:
                 self._fresh(offset, number)  # no LF: the line may go on in the next piece
             if start != at_start or not low < at <= high:
-                low, high = _segment(data, start, end, at) if redrawn else (start, end)
-                at_start, header = start, None
+                low, high, at_start, header = start, end, start, None
+                if redrawn and data.find(b"\r", start, end) >= 0:
+                    low, high = _segment(data, start, end, at)
             byte_offset, line_no = lines[index]
             if frequent[index] and (row := self._cells.get((number, offset // rules.sample))):
                 row.repeats += count
@@ -553,8 +559,11 @@ class Recorder:
             host = header.host or message.host or labels.host
             if folding and not rule.frequent:
                 minute = None if lo is None else lo // _MINUTE_US
-                key = message.fold, rank, host, minute, offset // CELL
-                earlier = self._folds.get(key)
+                cell = offset // CELL
+                if cell != at_cell:
+                    at_cell, folds = cell, self._folds.setdefault(cell, {})
+                key = message.fold, rank, host, minute
+                earlier = folds.get(key)
                 if earlier is not None and not _apart(earlier.ts_last, ts):
                     earlier.repeats += count
                     earlier.last_line_no = line_no
@@ -568,7 +577,7 @@ class Recorder:
             if rule.frequent:
                 self._cells[number, offset // rules.sample] = row
             elif folding:
-                self._folds[key] = row
+                folds[key] = row
             self._open.append(row)
             if ts is None:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK, lo)
@@ -664,9 +673,12 @@ class Recorder:
         )
 
     def _widen(self, ts: int | None) -> None:
-        if ts is not None:
-            self.first_ts = ts if self.first_ts is None else min(self.first_ts, ts)
-            self.last_ts = ts if self.last_ts is None else max(self.last_ts, ts)
+        if ts is None:
+            return
+        if self.first_ts is None or ts < self.first_ts:
+            self.first_ts = ts
+        if self.last_ts is None or ts > self.last_ts:
+            self.last_ts = ts
 
     # -- times from later lines, closing -------------------------------------------------------
 
@@ -685,7 +697,8 @@ class Recorder:
         cell = end // CELL
         if cell != self._cell:
             self._cell = cell
-            self._folds = {key: row for key, row in self._folds.items() if key[-1] >= cell}
+            for passed in [passed for passed in self._folds if passed < cell]:
+                del self._folds[passed]
             sampled = end // self._rules.sample
             for key in [key for key in self._cells if key[1] < sampled]:
                 self._seal(self._cells.pop(key))
@@ -824,10 +837,40 @@ def _renamed(names: Renamer, rows: Sequence[Row], lines: Sequence[Line]) -> list
     return [line._replace(text=names.text(line.text)) for line in lines]
 
 
+# Columns of events, or what they are made of, by where a row has them.
+_PLAIN = {
+    "file_id": "file_id",
+    "byte_offset": "byte_offset",
+    "line_no": "line_no",
+    "last_line_no": "last_line_no",
+    "ts_lo": "ts_lo",
+    "ts_hi": "ts_hi",
+    "ts_last": "ts_last",
+    "rank": "rank",
+    "host": "host",
+    "repeats": "repeats",
+    "ts": "header.ts",
+    "ts_source": "header.ts_source",
+    "tz_assumed": "header.tz_assumed",
+    "level": "header.level",
+    "local_rank": "header.local_rank",
+    "pid": "header.pid",
+    "message": "message.text",
+    "hung_us": "message.hung_us",
+    "said_local_rank": "message.local_rank",
+    "world_size": "message.world_size",
+    "step": "message.step",
+    "cluster": "labels.cluster",
+    "run": "labels.run",
+    "job": "labels.job",
+    "attempt": "labels.attempt",
+}
+_plain = attrgetter(*_PLAIN.values())
+
+
 def events(rows: Sequence[Row]) -> pa.RecordBatch:
     """Closed rows, of one file or of many, as a batch of schema.EVENTS."""
     messages = [row.message for row in rows]
-    heads = [row.header for row in rows]
     rules = {message.rule.number: message.rule for message in messages}
     order = {number: place for place, number in enumerate(rules)}
     place = pa.array([order[message.rule.number] for message in messages], pa.int32())
@@ -835,10 +878,12 @@ def events(rows: Sequence[Row]) -> pa.RecordBatch:
     def of_rule(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
         return pa.array(values, kind).take(place)
 
+    told = zip(*map(_plain, rows), strict=True) if rows else ([] for _ in _PLAIN)
+    columns: dict[str, Any] = dict(zip(_PLAIN, told, strict=True))
     hashes = np.array([rule.hash for rule in rules.values()], np.uint64)
-    offsets = [row.byte_offset for row in rows]
-    file_ids = np.array([row.file_id for row in rows], np.uint64)
-    columns: dict[str, Any] = {
+    offsets = columns["byte_offset"]
+    file_ids = np.array(columns["file_id"], np.uint64)
+    columns |= {
         "event_id": _event_ids(file_ids, np.array(offsets, np.uint64), hashes[place.to_numpy()]),
         "file_id": file_ids,
         "signature": of_rule([rule.signature.id for rule in rules.values()], pa.string()),
@@ -848,31 +893,22 @@ def events(rows: Sequence[Row]) -> pa.RecordBatch:
             name: of_rule([getattr(rule.failure, name) for rule in rules.values()], pa.string())
             for name in ("component", "category", "severity")
         },
-        "byte_offset": offsets,
-        "ts": [head.ts for head in heads],
         "ts_source": [
-            "inherited" if head.ts is None and row.ts_lo is not None else head.ts_source
-            for row, head in zip(rows, heads, strict=True)
+            "inherited" if ts is None and lo is not None else source
+            for ts, lo, source in zip(
+                columns["ts"], columns["ts_lo"], columns["ts_source"], strict=True
+            )
         ],
-        "tz_assumed": [head.tz_assumed for head in heads],
         "t_eff": [
-            row.ts_lo - row.message.hung_us if row.ts_lo is not None else None for row in rows
+            None if lo is None else lo - hung
+            for lo, hung in zip(columns["ts_lo"], columns["hung_us"], strict=True)
         ],
-        "level": [head.level for head in heads],
         "local_rank": [
-            message.local_rank if head.local_rank is None else head.local_rank
-            for message, head in zip(messages, heads, strict=True)
+            said if own is None else own
+            for own, said in zip(columns["local_rank"], columns["said_local_rank"], strict=True)
         ],
-        "pid": [head.pid for head in heads],
-        "world_size": [message.world_size for message in messages],
-        "step": [message.step for message in messages],
         "captures": _captures(rows),
-        "message": [message.text for message in messages],
     }
-    for name in ("line_no", "last_line_no", "ts_lo", "ts_hi", "ts_last", "rank", "host", "repeats"):
-        columns[name] = [getattr(row, name) for row in rows]
-    for name in ("cluster", "run", "job", "attempt"):
-        columns[name] = [getattr(row.labels, name) for row in rows]
     return pa.RecordBatch.from_arrays(
         [
             value if isinstance(value, pa.Array) else pa.array(value, field.type)
@@ -927,13 +963,14 @@ def evidence(lines: Sequence[Line]) -> pa.RecordBatch:
 
 
 class _Stamps:
-    """The times of neighbouring lines, found by their shape and read by `headers.stamped`.
+    """The times of neighbouring lines, found by their shape and read by `headers`.
 
     Both directions remember what they searched, so that a file is looked through once at most.
     """
 
-    def __init__(self, clock: headers.Clock, known_from: int) -> None:
+    def __init__(self, clock: headers.Clock, layouts: headers.Layouts, known_from: int) -> None:
         self._clock = clock
+        self._layouts = layouts
         self._known_from = known_from
         self._last: tuple[int, int] | None = None  # (offset, us) of the latest stamped line known
         self._searched = 0  # stamped lines before this offset are accounted for in _last
@@ -953,7 +990,7 @@ class _Stamps:
         low = max(offset - LOOK, self._searched)
         bottom = max(start - (offset - low), block.history)
         whole = low in (0, self._searched)  # whether a line begins at `bottom`
-        if found := _last_stamp(block.data, bottom, start, whole, self._clock):
+        if found := _last_stamp(block.data, bottom, start, whole, self._clock, self._layouts):
             self.saw(offset - (start - found[0]), found[1])
         self._searched = offset
         if self._last is not None and offset - self._last[0] <= LOOK:
@@ -974,11 +1011,11 @@ class _Stamps:
                 return None
             if self._next_near is None or self._next_near == (near,):
                 return ts
-            return _read_stamp(block.data, offset - shift, block.end, clock)
+            return _read_stamp(block.data, offset - shift, block.end, clock, self._layouts)
         self._next = None
         stop = min(block.end, limit - shift)
         begin = max(position, self._clear - shift)
-        if found := _first_stamp(block, position, begin, stop, clock):
+        if found := _first_stamp(block, position, begin, stop, clock, self._layouts):
             self._next = (found[0] + shift, found[1])
             self._next_near = (near,) if clock.completed else None
             return found[1]
@@ -987,7 +1024,12 @@ class _Stamps:
 
 
 def _first_stamp(
-    block: Block, line_start: int, begin: int, stop: int, clock: headers.Clock
+    block: Block,
+    line_start: int,
+    begin: int,
+    stop: int,
+    clock: headers.Clock,
+    layouts: headers.Layouts,
 ) -> tuple[int, int] | None:
     """(place, us) of the first stamped line whose time stands in data[begin:stop].
 
@@ -999,14 +1041,19 @@ def _first_stamp(
         line = data.rfind(b"\n", line_start, place) + 1 or line_start
         if place < stop and line != before:
             before = line
-            ts = _read_stamp(data, line, block.end, clock)
+            ts = _read_stamp(data, line, block.end, clock, layouts)
             if ts is not None:
                 return line, ts
     return None
 
 
 def _last_stamp(
-    data: bytearray, bottom: int, start: int, whole: bool, clock: headers.Clock
+    data: bytearray,
+    bottom: int,
+    start: int,
+    whole: bool,
+    clock: headers.Clock,
+    layouts: headers.Layouts,
 ) -> tuple[int, int] | None:
     """(place, us) of the last stamped line in data[bottom:start].
 
@@ -1026,7 +1073,7 @@ def _last_stamp(
             line = data.rfind(b"\n", bottom, place) + 1 or bottom
             if line != before and (line > bottom or whole):
                 before = line
-                ts = _read_stamp(data, line, start, clock)
+                ts = _read_stamp(data, line, start, clock, layouts)
                 if ts is not None:
                     return line, ts
         stop, width = begin, width * 4
@@ -1036,10 +1083,12 @@ def _last_stamp(
 _STAMP_BYTES = 512  # of a line, in which its time stands
 
 
-def _read_stamp(data: bytearray, line: int, stop: int, clock: headers.Clock) -> int | None:
+def _read_stamp(
+    data: bytearray, line: int, stop: int, clock: headers.Clock, layouts: headers.Layouts
+) -> int | None:
     stop = min(stop, line + _STAMP_BYTES)
     end = data.find(b"\n", line, stop)
-    return headers.stamped(data, clock, line, end if end >= 0 else stop)
+    return layouts.stamped(data, clock, line, end if end >= 0 else stop)
 
 
 def _segment(data: bytearray, start: int, end: int, at: int) -> tuple[int, int]:
