@@ -61,6 +61,7 @@ _USER_ERRORS = frozenset(
         "CountError",
         "DiscoverError",
         "LayoutError",
+        "MappingError",
         "ReportError",
         "StoreError",
         "UsageError",
@@ -124,6 +125,17 @@ class MaskLevel(StrEnum):
         return "strict" if self is MaskLevel.strict else "default"
 
 
+class Kind(StrEnum):
+    """What `import` reads."""
+
+    sacct = "sacct"
+    k8s_events = "k8s-events"
+    k8s_pods = "k8s-pods"
+    flight_recorder = "flight-recorder"
+    nodes = "nodes"
+    csv = "csv"
+
+
 class Metrics(StrEnum):
     """How many of the lines that every step prints become rows."""
 
@@ -152,7 +164,9 @@ OnlyCatalogue = Annotated[
     Path | None, typer.Option("--only-catalogue", help="Directory of failures to use alone.")
 ]
 EveryMatch = Annotated[bool, typer.Option("--every-match", help="A row a match: fold nothing.")]
-MetricsOption = Annotated[Metrics, typer.Option(help="Lines that every step prints.")]
+MetricsOption = Annotated[
+    Metrics, typer.Option(help="Lines that every step prints: a row a MiB, a minute, or each.")
+]
 MaskOption = Annotated[MaskLevel, typer.Option(help="What to mask before it is stored.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Output = Annotated[
@@ -243,6 +257,41 @@ def ingest(
         summary = pipeline.ingest(store, plan, progress)
     _tell(summary, as_json)
     raise typer.Exit(1 if summary.failed or summary.truncated else 0)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="An export, or - for stdin; compressed ones, too.")],
+    kind: Annotated[
+        Kind | None, typer.Option("--as", help="What it is; by default its content tells.")
+    ] = None,
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            help="For --as csv (CSV, TSV, JSON, Parquet): a TOML file, or a shipped mapping's name."
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    tz: Tz = "UTC",
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Put what a scheduler, an inventory or a trace tells into the database.
+
+    A row replaces the one of the same job, node or event; bad rows are told and left out.
+    """
+    import json
+
+    from ingest import imports
+
+    with _store(db) as store:
+        summary = imports.run(
+            store, file, kind=kind and kind.value, mapping=mapping, cluster=cluster, tz=tz
+        )
+    for message in summary.messages:
+        typer.echo(message, err=True)
+    typer.echo(json.dumps(summary._asdict()) if as_json else summary.text(), err=not as_json)
+    raise typer.Exit(1 if summary.bad else 0)
 
 
 @app.command()
@@ -404,6 +453,62 @@ def sql(
     _emit([result], format_, output)
 
 
+@app.command()
+def verify(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FAILURE",
+            help="A failure or signature.",
+            autocompletion=lambda incomplete: _complete_failures(incomplete),
+        ),
+    ],
+    change: Annotated[
+        str,
+        typer.Option(help="When or what changed: a time, or a version as in 'deepspeed >= 0.18'."),
+    ],
+    db: Db = DEFAULT_DB,
+    trigger: Annotated[
+        str,
+        typer.Option(
+            help="What may trigger it: auto, checkpoint-begin, save, attempt, gpu-hour, "
+            "or a failure or signature whose lines count."
+        ),
+    ] = "auto",
+    control: Annotated[
+        str | None, typer.Option(help="A cluster that did not get the change.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster, and the control.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell whether a failure is gone since a change, or just had no chance to show.
+
+    Exit 0 whatever the verdict.
+    """
+    from ingest import schema as tables
+    from matcher import catalogue as catalogues
+    from queries import render
+    from queries import report as reports
+    from queries import verify as fixes
+
+    known = {
+        id_: failure.id
+        for failure in catalogues.load().failures
+        for id_ in (*(signature.id for signature in failure.signatures), failure.id)
+    }
+    with reports.connect(db, tables.ddl(), tables.VERSION) as connection:
+        found = fixes.check(
+            connection,
+            name,
+            change,
+            known=known,
+            trigger=trigger,
+            control=control,
+            cluster=cluster,
+        )
+    _print(render.as_json(found.as_dict()) if as_json else found.text())
+
+
 @failures_app.command("list")
 def failures_list(
     component: Component = None,
@@ -545,12 +650,30 @@ def generate(
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
     codec: Annotated[str, typer.Option(help="mixed, none, gzip, zstd, bz2, xz or lz4.")] = "mixed",
     runs: Annotated[int | None, typer.Option(help="How many runs.")] = None,
+    history: Annotated[
+        int, typer.Option(min=0, help="Runs of a past with known rates to add, with its meta/.")
+    ] = 0,
+    missing: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of rank files that are not there.")
+    ] = 0.1,
+    varied: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of decisive lines in other words.")
+    ] = 0.2,
 ) -> None:
     """Write a made-up fleet with planted failures and their truth (truth.json)."""
     from ingest import fleet
 
     try:
-        truth = fleet.generate(directory, bytes_=bytes_, seed=seed, codec=codec, runs=runs)
+        truth = fleet.generate(
+            directory,
+            bytes_=bytes_,
+            seed=seed,
+            codec=codec,
+            runs=runs,
+            history=history,
+            missing=missing,
+            varied=varied,
+        )
     except (FileExistsError, ValueError) as error:
         raise UsageError(str(error)) from None
     typer.echo(f"{directory}: {truth.files} files, {truth.bytes:,} bytes, truth.json")

@@ -6,12 +6,8 @@ framed, packed and laid out in a tree. Every value in a line is synthetic.
 
 from __future__ import annotations
 
-import bz2
 import json
-import lzma
-import os
 import random
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -20,13 +16,12 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import lz4.frame
 import numpy as np
-from isal import igzip
 
-from ingest.streams import zstd
+from ingest import fleet_past, fleet_past_logs
+from ingest.fleet_files import CODECS, Tree
+from ingest.fleet_words import TEXT, Fields
 
-CODECS = ("none", "gzip", "zstd", "bz2", "xz", "lz4")
 GPUS_PER_HOST = 8
 TIMEOUT_MS = 600_000
 
@@ -74,7 +69,7 @@ class Truth:
 
     `pairs` are the causes that were planted together in at least five attempts, `secrets` the
     literal texts that no output may show, `rank_files` how many per-rank files a complete archive
-    would hold.
+    would hold; `past` is None without a history.
     """
 
     seed: int
@@ -86,6 +81,7 @@ class Truth:
     rank_files: int
     bytes: int
     lines: int
+    past: fleet_past.Past | None = None
 
 
 def generate(
@@ -95,14 +91,20 @@ def generate(
     seed: int,
     codec: str = "mixed",
     runs: int | None = None,
+    history: int = 0,
+    missing: float = 0.1,
+    varied: float = 0.2,
 ) -> Truth:
     """Write a tree of logs, `truth.json` and `firstfault.toml` (the zones) into `directory`.
 
     `bytes_` is the size of the decompressed text, met within a few per cent unless the planted
     cascades alone need more. `codec` is one of CODECS or "mixed". Without `runs`, their number
-    grows with the square root of the size: 88 at 30 MB. The same arguments give the same bytes and
-    modification times. Raises ValueError for a bad argument and FileExistsError when `directory`
-    holds something.
+    grows with the square root of the size: 88 at 30 MB. `history` runs more, of other clusters and
+    beyond that size, are the past that `fleet_past` draws, with the scheduler's word in `meta`.
+    `missing` is the share of per-rank files that are not there (never those that tell), `varied`
+    the chance of a message to be worded as other versions do, the same way throughout a launch.
+    The same arguments give the same bytes and modification times. Raises ValueError for a bad
+    argument and FileExistsError when `directory` holds something.
     """
     if codec != "mixed" and codec not in CODECS:
         raise ValueError(f"unknown codec {codec!r}: use mixed or one of {', '.join(CODECS)}")
@@ -111,19 +113,24 @@ def generate(
     count = max(8, round(88 * sqrt(bytes_ / 30e6))) if runs is None else runs
     if count < 1:
         raise ValueError(f"a fleet of {count} runs has no logs: ask for at least one run")
+    for name, share in (("missing", missing), ("varied", varied)):
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} of {share:g}: give a share from 0 to 1")
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty: name a new or an empty directory")
 
-    tree = _Tree(directory)
-    plan = _plan(count, bytes_, seed, codec)
+    tree = Tree(directory)
+    plan = [
+        run._replace(missing=missing, varied=varied) for run in _plan(count, bytes_, seed, codec)
+    ]
     kernel_bytes = bytes_ // 100
     left = bytes_ - kernel_bytes
     weight = sum(run.weight for run in plan)
     decisive: dict[int, tuple[str, int]] = {}
     marks: list[_Mark] = []
     kernel: list[_KernelLine] = []
-    missing: list[tuple[int, ...]] = []
+    absent: list[tuple[int, ...]] = []
     secrets: list[str] = []
     rank_files = 0
     for run in plan:
@@ -134,17 +141,18 @@ def generate(
         decisive.update(written.decisive)
         marks.append(written.mark)
         kernel.extend(written.kernel)
-        missing.append(written.missing)
+        absent.append(written.missing)
         secrets.extend(written.secrets)
         rank_files += run.world * run.attempts if run.layout == "ranks" else 0
     decisive.update(_write_hosts(tree, kernel, kernel_bytes, seed))
+    past = fleet_past_logs.write(tree, history, seed) if history else None
 
     truth = Truth(
         seed=seed,
         clusters=tuple(Cluster(site.name, site.tz, site.hosts) for site in _CLUSTERS),
         runs=tuple(
             _truth(run, mark, decisive.get(run.number), gone)
-            for run, mark, gone in zip(plan, marks, missing, strict=True)
+            for run, mark, gone in zip(plan, marks, absent, strict=True)
         ),
         pairs=_pairs(plan),
         secrets=tuple(sorted(secrets)),
@@ -152,35 +160,12 @@ def generate(
         rank_files=rank_files,
         bytes=tree.bytes,
         lines=tree.lines,
+        past=past,
     )
     (directory / "truth.json").write_text(json.dumps(asdict(truth), indent=1) + "\n")
     zones = "".join(f'[clusters.{site.name}]\ntz = "{site.tz}"\n' for site in _CLUSTERS)
     (directory / "firstfault.toml").write_text(zones)
     return truth
-
-
-# ---------------------------------------------------------------------------------------------
-# What programs print
-# ---------------------------------------------------------------------------------------------
-
-
-def _wordings() -> dict[str, tuple[str, ...]]:
-    file = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
-
-    def whole(text: str) -> str:
-        # Later fragments may use earlier ones.
-        for name, fragment in reversed(file["fragment"].items()):
-            text = text.replace(f"<<{name}>>", fragment.removesuffix("\n"))
-        return text.removesuffix("\n")
-
-    return {key: tuple(map(whole, texts)) for key, texts in file["text"].items()}
-
-
-TEXT: Mapping[str, tuple[str, ...]] = _wordings()
-"""The wordings of each message, as %-templates: the usual one, then those of other versions."""
-
-# One message in five is worded as other versions do, the same way throughout a launch.
-_OTHER_VERSIONS = 0.2
 
 
 # ---------------------------------------------------------------------------------------------
@@ -263,6 +248,8 @@ class _Run(NamedTuple):
     weight: float
     monitor: str
     seed: int
+    missing: float = 0.0
+    varied: float = 0.0
 
 
 def _rng(seed: int, *names: object) -> random.Random:
@@ -365,28 +352,6 @@ def _pairs(plan: Iterable[_Run]) -> tuple[tuple[str, str], ...]:
 # An attempt as messages of processes on a time line
 # ---------------------------------------------------------------------------------------------
 
-_STAMPS: Mapping[str, Callable[[datetime], str]] = {
-    "comma": lambda d: f"{d:%Y-%m-%d %H:%M:%S},{d.microsecond // 1000:03d}",
-    "micros": lambda d: f"{d:%Y-%m-%d %H:%M:%S}.{d.microsecond:06d}",
-    "seconds": lambda d: f"{d:%Y-%m-%d %H:%M:%S}",
-    "c10": lambda d: f"{d.month}{d:%d %H:%M:%S}.{d.microsecond:06d}417",
-    "glog": lambda d: f"{d:%m%d %H:%M:%S}.{d.microsecond // 1000:03d}000",
-    "slurm": lambda d: f"{d:%Y-%m-%dT%H:%M:%S}",
-    "elastic": lambda d: f"{d:%Y-%m-%d_%H:%M:%S}",
-    "epoch": lambda d: f"{int(d.timestamp())}",
-}
-
-
-class _Fields(dict[str, Any]):
-    """Fields of a template; a time style is made from `when` only where a template asks for it."""
-
-    def __init__(self, when: datetime, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self.when = when
-
-    def __missing__(self, key: str) -> str:
-        return _STAMPS[key](self.when)
-
 
 class _Say(NamedTuple):
     at: float
@@ -483,7 +448,7 @@ class _Attempt:
     def render(self, at: float, rank: int, key: str, fields: dict[str, Any]) -> str:
         variants = TEXT[key]
         if key not in self.dialect:
-            usual = len(variants) == 1 or self.rng.random() >= _OTHER_VERSIONS
+            usual = len(variants) == 1 or self.rng.random() >= self.run.varied
             self.dialect[key] = 0 if usual else self.rng.randrange(1, len(variants))
         host = self.host_of(rank)
         lrank = max(rank, 0) % GPUS_PER_HOST
@@ -502,7 +467,7 @@ class _Attempt:
             "tag": self.tag(at),
         }
         when = datetime.fromtimestamp(self.clock(at, host), UTC)
-        return variants[self.dialect[key]] % _Fields(when, values | fields)
+        return variants[self.dialect[key]] % Fields(when, values | fields)
 
     def say(
         self, at: float, rank: int, key: str, /, *, mark: int | None = None, **fields: Any
@@ -1147,48 +1112,6 @@ class _Stream(NamedTuple):
 # ---------------------------------------------------------------------------------------------
 
 
-class _Tree:
-    """The directory being filled, and what it holds so far."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.files = self.bytes = self.lines = 0
-        self._folders: set[Path] = set()
-
-    def write(self, path: str, data: bytes, codec: str, mtime: float) -> str:
-        """Write a log and return its path, which ends in the codec's suffix."""
-        if codec in ("bz2", "xz") and len(data) > 1 << 16:
-            codec = "zstd"  # those two pack so slowly that large files would set the pace
-        path += {"gzip": ".gz", "zstd": ".zst"}.get(codec, "" if codec == "none" else f".{codec}")
-        target = self.root / path
-        if target.parent not in self._folders:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._folders.add(target.parent)
-        target.write_bytes(self._pack(data, codec))
-        os.utime(target, (int(mtime), int(mtime)))
-        self.files += 1
-        self.bytes += len(data)
-        self.lines += data.count(b"\n") + (not data.endswith(b"\n"))
-        return path
-
-    def _pack(self, data: bytes, codec: str) -> bytes:
-        """Large logs come in two members or frames, as rotated and appended ones do."""
-        half = len(data) // 2 if len(data) > 1 << 16 else len(data)
-        parts = [part for part in (data[:half], data[half:]) if part]
-        match codec:
-            case "gzip":
-                return b"".join(igzip.compress(part, 1, mtime=0) for part in parts)
-            case "zstd":
-                return b"".join(zstd.compress(part, 3) for part in parts)
-            case "lz4":
-                return b"".join(map(lz4.frame.compress, parts))
-            case "bz2":
-                return b"".join(map(bz2.compress, parts))
-            case "xz":
-                return b"".join(lzma.compress(part, preset=0) for part in parts)
-        return data
-
-
 class _Written(NamedTuple):
     mark: _Mark
     decisive: dict[int, tuple[str, int]]
@@ -1197,7 +1120,7 @@ class _Written(NamedTuple):
     secrets: list[str]
 
 
-def _write_run(tree: _Tree, run: _Run, budget: int) -> _Written:
+def _write_run(tree: Tree, run: _Run, budget: int) -> _Written:
     rng = _rng(run.seed, "run", run.number)
     share = budget // run.attempts
     attempts = []
@@ -1214,7 +1137,8 @@ def _write_run(tree: _Tree, run: _Run, budget: int) -> _Written:
     missing: tuple[int, ...] = ()
     if run.layout == "ranks":
         spare = [rank for rank in range(run.world) if rank not in keep]
-        count = run.world // 10 + (rng.random() < run.world % 10 / 10)
+        count = int(run.world * run.missing)
+        count += rng.random() < run.world * run.missing - count
         missing = tuple(sorted(rng.sample(spare, min(count, len(spare)))))
     decisive: dict[int, tuple[str, int]] = {}
     for a in attempts:
@@ -1272,7 +1196,7 @@ def _talkers(a: _Attempt) -> list[tuple[str, int, str, float]]:
 
 
 def _write_attempt(
-    tree: _Tree, a: _Attempt, budget: int, missing: frozenset[int]
+    tree: Tree, a: _Attempt, budget: int, missing: frozenset[int]
 ) -> dict[int, tuple[str, int]]:
     run = a.run
     gone = {_path(a, rank) for rank in missing}
@@ -1335,7 +1259,7 @@ _KERNEL_STYLES: Mapping[str, Callable[[float, str, float], str]] = {
 
 
 def _write_hosts(
-    tree: _Tree, lines: Sequence[_KernelLine], budget: int, seed: int
+    tree: Tree, lines: Sequence[_KernelLine], budget: int, seed: int
 ) -> dict[int, tuple[str, int]]:
     """Kernel logs of the hosts that matter and of a few that do not.
 

@@ -76,6 +76,11 @@ class Plan:
         default=b"", repr=False
     )  # of the pseudonyms that stand for names; none where names stay
 
+    def looked_for(self, catalogue: Catalogue) -> Catalogue:
+        """What is to be looked for: signatures of metrics only where they are asked for."""
+        wanted = self.metrics != "off" or self.every_match
+        return catalogue if wanted else catalogue.without_metrics()
+
     @property
     def options(self) -> Options:
         """What recording needs of the plan."""
@@ -248,7 +253,7 @@ def ingest(store: Store, plan: Plan, progress: Progress | None = None) -> Summar
     started = time.monotonic()
     cache = engine.cache_directory()
     catalogue = load(*plan.catalogues, cache=cache)
-    scanner = engine.Engine(catalogue, cache)  # compiled once, here; workers load it
+    scanner = engine.Engine(plan.looked_for(catalogue), cache)  # compiled once; workers load it
     digest = plan.digest(catalogue)
     plan = replace(plan, key=store.key(strict=plan.mask == "strict", given=plan.key))
     names = plan.names
@@ -323,7 +328,7 @@ def _refuse_other(source: Source, before: str | None) -> None:
 def results(plan: Plan) -> Iterator[Rows]:
     """The rows of each source of the plan, read in this process; nothing is stored."""
     catalogue = load(*plan.catalogues, cache=engine.cache_directory())
-    scanner = engine.Engine(catalogue, engine.cache_directory())
+    scanner = engine.Engine(plan.looked_for(catalogue), engine.cache_directory())
     plan = plan.keyed()
     _prepare(plan, scanner, plan.digest(catalogue), None)
     for source in plan.sources():

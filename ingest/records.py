@@ -35,7 +35,7 @@ MARGIN = 4 << 10  # masked beyond a cut and left out: half a secret looks like n
 EVIDENCE_BEFORE, EVIDENCE_AFTER = 120, 20  # lines around the first cause of each failure
 _PROVEN = ("cause", "confirmation")  # roles whose lines may decide
 CELL = 1 << 20  # file coordinate in which rows fold and frequent signatures are sampled, bytes
-SAMPLED = 1 << 16  # the same for frequent signatures where metrics are to be sampled
+SAMPLED = 1 << 16  # the same where metrics are sampled, of lines that no minute tells apart
 LOOK = 1 << 20  # how far a line without a time looks for a neighbour that has one, bytes
 FOLLOWS_BYTES = 16 << 10  # how far back a line may stand that another must follow
 REMEMBERED, REMEMBERED_BYTES = 1 << 12, 1 << 10  # messages, and of which size at most
@@ -71,6 +71,7 @@ class _Rule(NamedTuple):
     failure: Failure
     search: re.Pattern[bytes]
     frequent: bool
+    each: bool  # every hit is a row: what it says differs by its numbers
     picky: bool  # takes only lines of some streams, or in some places
     numbers: tuple[tuple[str, int], ...]  # captures that are numbers, and how large they may be
     path_classes: tuple[str, ...]  # classes of path that captures are named by
@@ -82,7 +83,12 @@ _NUMBERS = {"rank": _INT32, "local_rank": _INT32, "world_size": _INT32, "step": 
 
 
 def _rule(
-    number: int, signature: Signature, failure: Failure, full: bool, classes: frozenset[str]
+    number: int,
+    signature: Signature,
+    failure: Failure,
+    full: bool,
+    each: bool,
+    classes: frozenset[str],
 ) -> _Rule:
     digest = hashlib.blake2b(signature.id.encode(), digest_size=8).digest()
     search = re.compile(signature.pattern.encode())
@@ -94,6 +100,7 @@ def _rule(
         failure,
         search,
         signature.frequent and not full,
+        signature.frequent and each,
         bool(signature.stream or signature.follows),
         tuple((name, most) for name, most in _NUMBERS.items() if name in groups),
         tuple(sorted(classes & groups)),
@@ -130,7 +137,8 @@ class Rules:
         by_id = catalogue.by_id
         full = options.metrics == "full" or options.every_match
         self.options = options
-        self.sample = SAMPLED if options.metrics == "sampled" else CELL
+        self.by_minute = options.metrics == "sampled" and not full
+        self.sample = SAMPLED if self.by_minute else CELL
         self.signatures = catalogue.signatures
         self.failures = [by_id[s.failure] for s in catalogue.signatures]
         self.frequent = np.array([s.frequent and not full for s in self.signatures], dtype=bool)
@@ -153,6 +161,7 @@ class Rules:
                 self.signatures[number],
                 self.failures[number],
                 self._full,
+                self.options.metrics == "full",
                 self._class_names,
             )
             self._rules[number] = rule
@@ -385,8 +394,8 @@ class Recorder:
         self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, guess=guess)
         self._stamps = _Stamps(self._clock, rules.layouts, entry.warm_from if entry else 0)
         self._open: deque[Row] = deque()
-        self._folds: dict[int, dict[tuple[Any, ...], Row]] = {}  # by cell
-        self._cells: dict[tuple[int, int], Row] = {}
+        self._folds: dict[tuple[Any, ...], Row] = {}
+        self._cells: dict[tuple[int, int, int | None], Row] = {}  # by signature, end, minute
         self._cell = 0
         self._waiting: deque[Row] = deque()
         self._seen_on_line: tuple[int, set[int]] = (-1, set())
@@ -485,15 +494,15 @@ class Recorder:
         inside = block.line_offset < block.offset
         folding = not rules.options.every_match
         redrawn = data.find(b"\r", block.start, block.end) >= 0
-        counts = self._middle(block, hits) if rules.any_frequent else {}
+        skips = rules.any_frequent and not rules.by_minute
+        counts = self._middle(block, hits) if skips else {}
         numbers, starts = hits.signature.tolist(), hits.start.tolist()
         frequent = rules.frequent[hits.signature].tolist()
         header: headers.Header | None = None
         line = text = b""
         layout: headers.Layout | None = None
         masked = -1  # places masked in a text that is, or -1
-        at_start = low = high = at_cell = -1
-        folds: dict[tuple[Any, ...], Row] = {}
+        at_start = low = high = -1
         lines = places.of_all(hits.start)
         for index, (number, start, end, at) in enumerate(
             zip(numbers, starts, hits.end.tolist(), hits.at.tolist(), strict=True)
@@ -513,12 +522,12 @@ class Recorder:
                 if redrawn and data.find(b"\r", start, end) >= 0:
                     low, high = _segment(data, start, end, at)
             byte_offset, line_no = lines[index]
-            if frequent[index] and (row := self._cells.get((number, offset // rules.sample))):
-                row.repeats += count
-                row.last_line_no = line_no
-                row.last_segment, row.last_near = bytes(data[low:high]), self._clock.near_us
-                self.matches += count
-                continue
+            if frequent[index]:
+                cell: tuple[int, int, int | None]  # the signature, where it ends, its minute
+                cell = (number, (offset // rules.sample + 1) * rules.sample, None)
+                if skips and (row := self._cells.get(cell)):
+                    self._lengthen(row, count, line_no, bytes(data[low:high]))
+                    continue
             new = header is None
             if header is None:
                 line, layout, header, text, masked = self._read(block, low, high, at)
@@ -529,6 +538,13 @@ class Recorder:
                         line, layout, header, text, masked = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
+            if rules.by_minute and frequent[index]:
+                if header.ts is not None:
+                    cell = (number, (offset // CELL + 1) * CELL, header.ts // _MINUTE_US)
+                if row := self._cells.get(cell):
+                    self._lengthen(row, count, line_no, bytes(data[low:high]))
+                    header = None  # another hit reads the line for itself
+                    continue
             if masked < 0:
                 message = rules.message(number, text, line, self._masker, layout)
             else:
@@ -557,13 +573,11 @@ class Recorder:
             if rank is None:
                 rank = labels.rank if message.rank is None else message.rank
             host = header.host or message.host or labels.host
-            if folding and not rule.frequent:
+            folds = folding and not rule.frequent and not rule.each
+            if folds:
                 minute = None if lo is None else lo // _MINUTE_US
-                cell = offset // CELL
-                if cell != at_cell:
-                    at_cell, folds = cell, self._folds.setdefault(cell, {})
-                key = message.fold, rank, host, minute
-                earlier = folds.get(key)
+                key = message.fold, rank, host, minute, offset // CELL
+                earlier = self._folds.get(key)
                 if earlier is not None and not _apart(earlier.ts_last, ts):
                     earlier.repeats += count
                     earlier.last_line_no = line_no
@@ -575,9 +589,9 @@ class Recorder:
             )  # fmt: skip
             self.losses.replaced_bytes += message.replaced
             if rule.frequent:
-                self._cells[number, offset // rules.sample] = row
-            elif folding:
-                folds[key] = row
+                self._cells[cell] = row
+            elif folds:
+                self._folds[key] = row
             self._open.append(row)
             if ts is None:
                 row.ts_hi = self._stamps.after(block, end + 1, offset + LOOK, lo)
@@ -587,6 +601,13 @@ class Recorder:
                 losses = Losses()
                 self.evidence_for[rule.failure.id] = row.event_id, losses
                 self._gather(block, places, row.event_id, losses, start, end)
+
+    def _lengthen(self, row: Row, count: int, line_no: int, segment: bytes) -> None:
+        """Let the row of a frequent signature stand for further hits, the last as given."""
+        row.repeats += count
+        row.last_line_no = line_no
+        row.last_segment, row.last_near = segment, self._clock.near_us
+        self.matches += count
 
     def _read(
         self, block: Block, low: int, high: int, at: int
@@ -697,10 +718,8 @@ class Recorder:
         cell = end // CELL
         if cell != self._cell:
             self._cell = cell
-            for passed in [passed for passed in self._folds if passed < cell]:
-                del self._folds[passed]
-            sampled = end // self._rules.sample
-            for key in [key for key in self._cells if key[1] < sampled]:
+            self._folds = {key: row for key, row in self._folds.items() if key[-1] >= cell}
+            for key in [key for key in self._cells if key[1] <= end]:
                 self._seal(self._cells.pop(key))
         while self._open and (end == _INT64 or self._open[0].offset + CELL + LOOK < end):
             self._closed.append(self._open.popleft())

@@ -303,6 +303,79 @@ class Store:
         finally:
             con.unregister("new_files")
 
+    @property
+    def strict(self) -> bool:
+        """Whether pseudonyms stand for names in this database."""
+        query = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'pseudonyms'"
+        return self._connection.execute(query).fetchone() is not None
+
+    def merge(
+        self,
+        table: schema.Table,
+        batches: Iterator[pa.RecordBatch],
+        *,
+        prepare: str = "",
+        add_up: bool = False,
+    ) -> int:
+        """Put rows into a table in one transaction; how many came of them.
+
+        A row replaces those with its key, the last of several wins. A part of the key that is not
+        known is a value like others, but a launch whose number is not known gives way to any other
+        of its job. `prepare` works on the rows, which lie in `staged`, before; `add_up` makes one
+        row of those with the same key, its seconds added up. Raises StoreError, with nothing
+        changed, where the disk or database fails; what `batches` raises goes on.
+        """
+        con = self._connection
+        raised: list[Exception] = []
+        key = ", ".join(table.key)
+        same = " AND ".join(
+            f"coalesce(old.{name} = new.{name}, true)"
+            if (table.name, name) == ("jobs", "attempt")
+            else f"old.{name} IS NOT DISTINCT FROM new.{name}"
+            for name in table.key
+        )
+        columns = ", ".join(
+            f"{'sum' if pa.types.is_floating(field.type) else 'any_value'}({field.name}) "
+            f"AS {field.name}"
+            for field in table.schema
+            if field.name not in table.key
+        )
+        kept = (
+            f"SELECT {key}, {columns} FROM staged GROUP BY ALL"  # noqa: S608
+            if add_up
+            else f"SELECT * FROM staged QUALIFY row_number() OVER (PARTITION BY {key} "  # noqa: S608
+            "ORDER BY rowid DESC) = 1"
+        )
+
+        def read() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        try:
+            con.execute("BEGIN")
+            reader = pa.RecordBatchReader.from_batches(table.schema, read())
+            con.register("new_rows", reader)
+            con.execute("CREATE OR REPLACE TEMP TABLE staged AS FROM new_rows")
+            con.unregister("new_rows")
+            if prepare:
+                con.execute(prepare)
+            con.execute(f"CREATE OR REPLACE TEMP TABLE staged AS {kept}")
+            con.execute(f"DELETE FROM {table.name} AS old USING staged AS new WHERE {same}")  # noqa: S608
+            con.execute(f"INSERT INTO {table.name} BY NAME SELECT * FROM staged")  # noqa: S608
+            found = con.execute("SELECT count(*) FROM staged").fetchone()
+            con.execute("DROP TABLE staged")
+            con.execute("COMMIT")
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            with contextlib.suppress(duckdb.Error):
+                con.execute("ROLLBACK")
+            if raised:
+                raise raised[0] from None
+            raise StoreError(_reason(self.path, error)) from error
+        return found[0] if found else 0
+
     def _has_any(self, view: str) -> bool:
         """Whether the database has rows of any file of this view."""
         query = f"SELECT 1 FROM files SEMI JOIN {view} USING (file_id) LIMIT 1"  # noqa: S608

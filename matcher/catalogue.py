@@ -115,6 +115,7 @@ class Signature:
     supersedes: tuple[str, ...] = ()
     stream: tuple[str, ...] = ()
     frequent: bool = False
+    metric: bool = False
     lag: Lag | None = None
     pair: Pair | None = None
     dedupe_s: float | None = None
@@ -197,7 +198,8 @@ class Reading(NamedTuple):
     `event` is a failure or a signature; it is read as the failure `becomes` where the attempt was
     in `phase` (any where None) and, with `needs`, where an event of that failure or signature
     stands before it; with `quiet` only where a rank of the attempt does not print it, with `apart`
-    only where one rank waits in another collective than the others do. Where `attempts` is more
+    only where one rank waits in another collective than the others do, with `lags` only where ranks
+    are behind in a group and wait for nobody themselves. Where `attempts` is more
     than 1, it is the verdict on so many attempts that is read: same failure, rank and step.
     `shows` says which line is decisive: its own, that which began the phase, or the needed one.
     """
@@ -208,6 +210,7 @@ class Reading(NamedTuple):
     needs: str | None
     quiet: bool
     apart: bool
+    lags: bool
     attempts: int
     shows: str
     why: str
@@ -255,6 +258,19 @@ class Catalogue:
     def by_id(self) -> dict[str, Failure]:
         """Failures by id."""
         return {failure.id: failure for failure in self.failures}
+
+    def without_metrics(self) -> Catalogue:
+        """What to look for where metrics are not asked for; the digest is that of its content."""
+        return replace(
+            self,
+            failures=tuple(
+                replace(f, signatures=tuple(s for s in f.signatures if not s.metric))
+                if any(s.metric for s in f.signatures)
+                else f
+                for f in self.failures
+            ),
+            digest="",
+        )
 
     def for_workers(self) -> Catalogue:
         """What finding and recording take, under the same digest: a third of the bytes to send."""
@@ -389,6 +405,7 @@ _SIGNATURE_KEYS: dict[str, tuple[str, bool]] = {
     "supersedes": ("strings", False),
     "stream": ("strings", False),
     "frequent": ("boolean", False),
+    "metric": ("boolean", False),
     "lag": ("table", False),
     "pair": ("table", False),
     "dedupe_s": ("number", False),
@@ -713,6 +730,7 @@ def _read_readings(file: _File, issues: list[Issue]) -> Iterator[Reading]:
                 row.get("needs"),
                 row.get("quiet", False),
                 row.get("apart", False),
+                row.get("lags", False),
                 row.get("attempts", 1),
                 row.get("shows", "event"),
                 row["why"],

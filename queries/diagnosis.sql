@@ -163,7 +163,7 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
   SELECT r.reading, r.becomes, r.phase, r.needs, r.quiet, r.shows, r.why, m.attempt_id, m.event_id,
     m.file_id, m.line_no, m.failure, m.t0, m.t1, m.rank
   FROM marked AS m JOIN readings AS r ON r.event IN (m.failure, m.signature)
-  WHERE grain <> 'incident' AND NOT r.apart AND r.attempts = 1
+  WHERE grain <> 'incident' AND NOT r.apart AND NOT coalesce(r.lags, false) AND r.attempts = 1
     AND m.attempt_id NOT IN (FROM settled) AND NOT m.stopped AND (m.after_done OR NOT m.recovered)
     AND m.after_done = (r.phase IS NOT NULL AND r.phase = 'done')
   QUALIFY row_number() OVER (
@@ -233,15 +233,38 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
   GROUP BY w.attempt_id, w.failure, w.pg
   HAVING count(*) >= 3 AND count(*) FILTER (w.it.op <> m.op) = 1
     AND max(abs(w.it.seq - m.seq)) <= 1
+), reach AS (  -- how far each rank came in each group; pipeline stages differ by design
+  SELECT attempt_id, captures['pg_guid'] AS pg, rank,
+    arg_min({'event_id': event_id, 'failure': failure, 'signature': signature, 't0': t0,
+      'enqueued': try_cast(captures['last_enqueued'] AS BIGINT)}, (t1, line_no)) AS it
+  FROM placed
+  WHERE grain <> 'incident' AND rank IS NOT NULL AND captures['pg_guid'] IS NOT NULL
+    AND try_cast(captures['last_enqueued'] AS BIGINT) IS NOT NULL
+    AND NOT regexp_matches(coalesce(captures['pg_desc'], captures['pg_guid']),
+      'pipeline|embedding', 'i')
+  GROUP BY ALL
+), lagging AS (  -- who is behind in a group and waits for nobody in another: all wait for them
+  SELECT attempt_id, rank,
+    arg_min(it, (it.enqueued - most, it.event_id)) FILTER (it.enqueued < most) AS it
+  FROM (
+    SELECT *, max(it.enqueued) OVER g AS most, min(it.enqueued) OVER g AS least
+    FROM reach WINDOW g AS (PARTITION BY attempt_id, pg))
+  GROUP BY attempt_id, rank
+  HAVING bool_or(it.enqueued < most) AND NOT bool_or(it.enqueued = most AND least < most)
 ), fitting AS (  -- the readings that fit an attempt
   SELECT r.reading, a.attempt_id, r.becomes, r.why, a.event_id AS read_id, a.event_id,
-    a.failure AS read_failure, r.phase, false AS at_last
+    a.failure AS read_failure, r.phase, false AS at_last, false AS lags
   FROM apart AS a JOIN readings AS r ON r.apart AND r.event = a.failure
+  UNION ALL
+  SELECT r.reading, l.attempt_id, r.becomes, r.why, l.it.event_id, l.it.event_id, l.it.failure,
+    r.phase, false, true
+  FROM lagging AS l JOIN readings AS r ON r.lags AND r.event IN (l.it.failure, l.it.signature)
+  WHERE l.attempt_id NOT IN (FROM settled)
   UNION ALL
   SELECT p.reading, p.attempt_id, p.becomes, p.why, p.event_id,
     CASE p.shows WHEN 'needs' THEN p.needed_id
       WHEN 'begin' THEN CASE p.phase WHEN 'save' THEN p.saving_id ELSE p.loading_id END
-      ELSE p.event_id END, p.failure, p.phase, p.shows = 'needs'
+      ELSE p.event_id END, p.failure, p.phase, p.shows = 'needs', false
   FROM phased AS p
   LEFT JOIN sayers AS h ON h.attempt_id = p.attempt_id AND h.failure = p.failure
   LEFT JOIN runs AS a ON a.attempt_id = p.attempt_id
@@ -249,14 +272,17 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
       WHEN 'load' THEN p.loading_id IS NOT NULL
       WHEN 'start' THEN NOT p.stepped WHEN 'step' THEN p.stepped ELSE true END
     AND (NOT p.quiet OR h.ranks < greatest(a.world_size, a.ranks_seen, h.at_least))
-), read_events AS MATERIALIZED (  -- the first of them
-  FROM fitting QUALIFY row_number() OVER (PARTITION BY attempt_id ORDER BY reading) = 1
+), read_events AS MATERIALIZED (  -- the first of them; all who lag
+  FROM fitting
+  QUALIFY row_number() OVER (PARTITION BY attempt_id ORDER BY reading) = 1
+    OR (lags AND reading = min(reading) OVER (PARTITION BY attempt_id))
 ), readable AS (
   SELECT r.attempt_id AS unit, e.* EXCLUDE (path, message, captures, pid) REPLACE (r.becomes AS failure,
       CASE WHEN r.at_last AND (e.file_id <> x.file_id OR e.line_end < x.line_no)
         THEN e.line_end ELSE e.line_no END AS line_no,
       f.severity AS severity, 'cause' AS role),
-    true AS possible, true AS eligible
+    true AS possible, true AS eligible, r.why, r.read_failure, r.phase,
+    CASE WHEN r.lags THEN 'collective_lag' ELSE 'reading' END AS basis
   FROM read_events AS r
   JOIN placed AS e ON e.event_id = r.event_id
   JOIN placed AS x ON x.event_id = r.read_id
@@ -266,9 +292,8 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
   FROM own
   UNION ALL BY NAME FROM swallowed
   UNION ALL BY NAME
-  SELECT e.*, e.line_no AS said_at, e.line_no AS line_key, false AS generic, false AS wrapper,
-    'reading' AS basis, r.why, r.read_failure, r.phase
-  FROM readable AS e JOIN read_events AS r ON r.attempt_id = e.unit
+  SELECT *, line_no AS said_at, line_no AS line_key, false AS generic, false AS wrapper
+  FROM readable
 ), weighed AS (  -- the kernel's word on a host outweighs a line of unknown time that may follow it
   SELECT causes.*, f.path, wrapper
       OR (coalesce(unproved, false) AND bool_or(role = 'cause' AND NOT generic) OVER u)
@@ -300,7 +325,7 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
       THEN try_cast(e.captures[s.points_to] AS INTEGER) END AS pointed_rank,
     lower(CASE WHEN s.points_to NOT LIKE '%rank%' THEN e.captures[s.points_to]
       WHEN e.captures[s.points_to] IS NOT NULL THEN e.captures['peer_host'] END) AS pointed_host,
-    has_trait(o.failure, o.signature, 'witness') AS witness,
+    o.basis <> 'collective_lag' AND has_trait(o.failure, o.signature, 'witness') AS witness,
     has_trait(o.failure, o.signature, 'shared') AS shared,
     has_trait(o.failure, o.signature, 'main-rank') AS of_main
   FROM ordered AS o
@@ -347,7 +372,8 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
       AND NOT bool_and(o.ts IS NOT NULL) FILTER (alike) AS alike_all
   FROM (
     SELECT o.*, o.failure = w.failure
-      AND coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true) AS alike
+      AND (w.basis = 'collective_lag'
+        OR coalesce(abs(seconds_between(w.t0, o.t0)) <= skew_s, true)) AS alike
     FROM ordered AS o JOIN winner AS w USING (unit)) AS o
   JOIN winner AS w USING (unit)
   GROUP BY w.unit
@@ -671,5 +697,6 @@ LEFT JOIN stays AS s ON s.run = f.run AND s.cluster IS NOT DISTINCT FROM f.clust
 WHERE grain <> 'run' OR s.failure IS NULL OR f.failure = s.failure
 QUALIFY grain <> 'run' OR row_number() OVER (PARTITION BY f.cluster, f.run ORDER BY f.place) = 1;
 
--- The verdicts on runs, as most reports ask for them.
+-- The verdicts on attempts and on runs, as most reports ask for them.
+CREATE OR REPLACE VIEW attempt_verdicts AS FROM verdicts(grain := 'attempt');
 CREATE OR REPLACE VIEW run_verdicts AS FROM verdicts();

@@ -39,7 +39,14 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "reports"
 _VIEWS = tuple(
     Path(__file__).parent / name
-    for name in ("views.sql", "diagnosis.sql", "unclassified.sql", "scale.sql")
+    for name in (
+        "views.sql",
+        "metrics.sql",
+        "diagnosis.sql",
+        "unclassified.sql",
+        "scale.sql",
+        "versions.sql",
+    )
 )
 
 

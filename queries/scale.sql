@@ -54,11 +54,11 @@ CREATE OR REPLACE MACRO is_users(category) AS category IN ('config', 'data', 'nu
 -- The same with what ended those that failed. `infra_failed` (Kokolis et al., HPCA'25): the node
 -- failed, or the cause lies in hardware, network, storage or scheduler, or it is systemic (all ranks
 -- but one, or all, fail alike) and not the user's. Without causes it is a great deal faster.
-CREATE OR REPLACE MACRO attempt_failures(causes := true) AS TABLE
+CREATE OR REPLACE MACRO exposed_failures(causes := true) AS TABLE
 WITH found AS MATERIALIZED (
   SELECT v.attempt_id, v.failure, v.scope, v.ts AS failed_ts,
     coalesce(f.category, e.category) AS category
-  FROM verdicts(grain := 'attempt') AS v
+  FROM attempt_verdicts AS v
   LEFT JOIN failures AS f ON f.failure = v.failure
   LEFT JOIN events AS e ON e.event_id = v.event_id
   WHERE causes AND v.failure IS NOT NULL

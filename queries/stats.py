@@ -294,6 +294,20 @@ def _named(call: Callable[..., Any], arity: int) -> Callable[..., Any]:
     return call
 
 
+def binomial_le(count: Floats, n: Floats, share: Floats) -> Floats:
+    """P(X <= count), X binomial of n trials with this share of hits."""
+    from scipy.stats import binom
+
+    return _array(binom.cdf(count, n, share))
+
+
+def gamma_quantile(share: Floats, shape: Floats) -> Floats:
+    """The x with P(X <= x) = share, X gamma of this shape and scale 1."""
+    from scipy.special import gammaincinv
+
+    return _array(gammaincinv(shape, share))
+
+
 _FUNCTIONS: tuple[tuple[Callable[..., Floats], int], ...] = (
     (fisher_greater, 4),
     (fisher_less, 4),
@@ -307,4 +321,6 @@ _FUNCTIONS: tuple[tuple[Callable[..., Floats], int], ...] = (
     (chi2_sf, 2),
     (wilson_lo, 2),
     (wilson_hi, 2),
+    (binomial_le, 3),
+    (gamma_quantile, 2),
 )

@@ -112,7 +112,7 @@ def _value(hint: Any) -> tuple[str, bool]:
     kind = get_args(hint)[0] if many else hint
     if issubclass(kind, Enum):
         return "|".join(str(one.value) for one in kind), many
-    return {Path: "PATH", int: "N", str: "TEXT", bool: ""}[kind], many
+    return {Path: "PATH", int: "N", float: "X", str: "TEXT", bool: ""}[kind], many
 
 
 def _default(parameter: Any) -> str:
@@ -205,9 +205,12 @@ VIEWS: Mapping[str, str] = {
     "attempts": "One row an attempt, healthy ones too: its span, its size and how it ended. "
     "`state_source` says who says so.",
     "incidents": "One row an incident, with the window of the report's default.",
-    "checkpoints": "One row a save: begun, complete, failed, or unverified.",
+    "checkpoints": "One row a save: begun, complete, incomplete_ranks, failed, corrupt, or "
+    "unverified.",
     "iterations": "Steps as the logs print them; with `--metrics off` only a part of them.",
-    "rank_timings": "What the logs say of the speed of single ranks.",
+    "rank_timings": "The speed of single ranks: imported, or as the logs tell it.",
+    "storage_obs": "Free space of file systems as the logs print it.",
+    "offload_settings": "What an attempt says of the states that ZeRO keeps on NVMe.",
 }
 
 

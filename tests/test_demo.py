@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
-from ingest import fleet, pipeline, schema
+from ingest import fleet, fleet_words, pipeline, schema
 from ingest.cli import app
 from ingest.store import Store
 from matcher.catalogue import load
@@ -131,7 +131,7 @@ def test_templates_of_the_fleet_are_not_the_examples_of_the_catalogue() -> None:
     """A fleet made of the catalogue's own examples would prove nothing."""
     examples = {line for s in load().signatures for line in (*s.match, *s.no_match)}
     templates = {
-        wording for wordings in fleet.TEXT.values() for wording in wordings if "%(" in wording
+        wording for wordings in fleet_words.TEXT.values() for wording in wordings if "%(" in wording
     }
     assert templates
     assert templates & examples == set()

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from ingest import fleet
+from ingest import fleet, fleet_files, fleet_words
 from ingest.fleet import RunTruth, Truth, generate
 from ingest.streams import zstd
 
@@ -212,6 +212,26 @@ def test_rank_files_are_missing_but_never_the_one_that_tells(demo: Fleet) -> Non
     assert missing / demo.truth.rank_files == pytest.approx(0.1, abs=0.02)
 
 
+def test_more_rank_files_can_be_missing_and_more_messages_worded_otherwise(tmp_path: Path) -> None:
+    def made(name: str, **options: float) -> Fleet:
+        root = tmp_path / name
+        return Fleet(root, generate(root, bytes_=2_000_000, seed=8, runs=40, **options))
+
+    def usual(fleet: Fleet) -> float:
+        starts = [text for text in fleet.text.values() if b"NCCL INFO Using network IB" in text]
+        return sum(b"NCCL INFO Bootstrap" in text for text in starts) / len(starts)
+
+    whole, holed = made("whole", missing=0, varied=0), made("holed", missing=0.5, varied=1)
+    assert all(run.missing_rank_files == () for run in whole.truth.runs)
+    gone = sum(len(run.missing_rank_files) * run.attempts for run in holed.truth.runs)
+    assert 0.35 < gone / holed.truth.rank_files <= 0.5
+    assert (usual(whole), usual(holed)) == (1.0, 0.0)
+    for run in holed.truth.runs:
+        assert run.initiating_rank not in run.missing_rank_files
+        if run.failure is not None:
+            assert any(text in holed.line(run) for text in DECISIVE[run.failure]), run
+
+
 def test_race_leaves_one_winner_and_its_first_loser_is_the_initiator(demo: Fleet) -> None:
     for run in demo.truth.runs:
         if run.failure != "nvme-offload-checkpoint-race":
@@ -296,7 +316,7 @@ def test_secrets_are_planted_in_logs_and_not_in_the_source(demo: Fleet) -> None:
     everything = b"\n".join(demo.text.values())
     assert len(demo.truth.secrets) > 10
     assert all(secret.encode() in everything for secret in demo.truth.secrets)
-    for name in ("fleet.py", "wordings.toml"):
+    for name in ("fleet.py", "fleet_words.py", "wordings.toml"):
         source = Path(fleet.__file__).with_name(name).read_text()
         assert not re.search(r"(hf|ghp)_\w{30}|[0-9a-f]{40}|\w@[\w.]+\.org|//\w+:\w+@", source)
 
@@ -340,13 +360,13 @@ def test_other_versions_word_some_messages_their_way(demo: Fleet) -> None:
 
 
 def test_every_wording_has_a_field_and_fits_percent_formatting() -> None:
-    for key, variants in fleet.TEXT.items():
+    for key, variants in fleet_words.TEXT.items():
         for wording in variants:
             assert "%(" in wording or key == "tb.cuda.advice", key
             assert "<<" not in wording, key
 
 
-@pytest.mark.parametrize("codec", fleet.CODECS)
+@pytest.mark.parametrize("codec", fleet_files.CODECS)
 def test_every_codec_is_readable(tmp_path: Path, codec: str) -> None:
     truth = generate(tmp_path / "packed", bytes_=900_000, seed=5, codec=codec, runs=3)
     plain = generate(tmp_path / "plain", bytes_=900_000, seed=5, codec="none", runs=3)
@@ -387,6 +407,8 @@ def test_bad_arguments_say_what_to_do(tmp_path: Path) -> None:
         generate(tmp_path, bytes_=0, seed=0)
     with pytest.raises(ValueError, match="0 runs has no logs: ask for at least one run"):
         generate(tmp_path, bytes_=1000, seed=0, runs=0)
+    with pytest.raises(ValueError, match=r"missing of 1\.5: give a share from 0 to 1"):
+        generate(tmp_path, bytes_=1000, seed=0, missing=1.5)
     (tmp_path / "old.log").write_text("x\n")
     with pytest.raises(FileExistsError, match="is not empty: name a new or an empty directory"):
         generate(tmp_path, bytes_=1000, seed=0)

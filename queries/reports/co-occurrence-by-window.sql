@@ -70,15 +70,14 @@ WITH spans AS (
 ), observed AS MATERIALIZED (
   SELECT cluster, host, min(lo) AS lo, max(hi) AS hi, sum(seconds_between(lo, hi)) AS seconds
   FROM merged GROUP BY cluster, host
-), hits AS (
-  SELECT coalesce(cluster, '') AS cluster, host, failure, t0 AS t
+), hits AS MATERIALIZED (
+  SELECT coalesce(cluster, '') AS cluster, host, failure, t0 AS t,
+    lag(t0) OVER (PARTITION BY coalesce(cluster, ''), host, failure ORDER BY t0) AS before
   FROM pairable_events($roles)
   WHERE host IS NOT NULL AND t0 IS NOT NULL AND asked(cluster, $cluster)
     AND asked(coalesce(job, run), $job) AND within(t0, $since, $until)
 ), occurrences AS MATERIALIZED (
-  SELECT cluster, host, failure, t
-  FROM (
-    SELECT *, lag(t) OVER (PARTITION BY cluster, host, failure ORDER BY t) AS before FROM hits)
+  SELECT cluster, host, failure, t FROM hits
   WHERE before IS NULL OR seconds_between(before, t) > $dup_s OR ($dup_s = 0 AND before = t)
 ), widths AS MATERIALIZED (
   SELECT unnest($window_s::DOUBLE[]) AS w
@@ -87,15 +86,16 @@ WITH spans AS (
   FROM occurrences JOIN observed USING (cluster, host) CROSS JOIN widths GROUP BY ALL
 ), exposed AS (
   SELECT count(*) AS hosts, sum(seconds) AS seconds FROM observed
+), taken AS (  -- windows with b: those of which it is the first line
+  SELECT h.failure AS b, w.w, count(*) FILTER (h.before IS NULL OR
+      floor(seconds_between(s.lo, h.before) / w.w) <> floor(seconds_between(s.lo, h.t) / w.w)) AS n
+  FROM hits AS h JOIN observed AS s USING (cluster, host) CROSS JOIN widths AS w
+  GROUP BY ALL
 ), bases AS MATERIALIZED (
-  SELECT o.failure AS b, w.w, any_value(e.hosts) AS hosts, any_value(e.seconds) AS seconds,
-    CASE WHEN $base = 'poisson' THEN 1 - exp(-count(*) * w.w / any_value(e.seconds))
-      ELSE least(1, count(DISTINCT hash(o.cluster, o.host, floor(seconds_between(s.lo, o.t) / w.w)))
-        * w.w / any_value(e.seconds)) END AS base
-  FROM occurrences AS o JOIN observed AS s USING (cluster, host) CROSS JOIN widths AS w
-  CROSS JOIN exposed AS e
-  WHERE e.seconds > 0
-  GROUP BY o.failure, w.w
+  SELECT b, w, hosts, seconds, n_b, CASE WHEN $base = 'poisson' THEN 1 - exp(-n_b * w / seconds)
+    ELSE least(1, n * w / seconds) END AS base
+  FROM taken JOIN (SELECT failure AS b, w, n_b FROM times) USING (b, w) CROSS JOIN exposed
+  WHERE seconds > 0
 ), sought AS (  -- after each a, on a host that has b at some time
   SELECT a.cluster, a.host, a.failure AS a, h.failure AS b,
     CASE WHEN h.failure = a.failure THEN a.t + INTERVAL 1 MICROSECOND ELSE a.t END AS t, a.t AS t_a
@@ -111,13 +111,13 @@ WITH spans AS (
 ), counted AS (
   SELECT a, b, w, count(*) FILTER (delta <= w AND seen_s >= w) AS hits,
     count(*) FILTER (delta <= least(1, w) AND seen_s >= w) AS at_once
-  FROM followed CROSS JOIN widths GROUP BY ALL
+  FROM (FROM followed WHERE delta <= (SELECT max(w) FROM widths)) CROSS JOIN widths GROUP BY ALL
 ), pairs AS MATERIALIZED (
-  SELECT a.failure AS a, b.b, b.w, a.n_a, m.n_b, coalesce(c.hits, 0) AS hits, c.at_once, b.base,
-    b.hosts, b.seconds / 86400 AS host_days, a.n_a >= 5 AND m.n_b >= 5 AS tested,
+  SELECT a.failure AS a, b.b, b.w, a.n_a, b.n_b, coalesce(c.hits, 0) AS hits, c.at_once, b.base,
+    b.hosts, b.seconds / 86400 AS host_days, a.n_a >= 5 AND b.n_b >= 5 AS tested,
     row_number() OVER (ORDER BY a.failure, b.b, b.w) AS id,
     binomial_ge(coalesce(c.hits, 0), a.n_a, b.base) AS p
-  FROM times AS a JOIN bases AS b ON b.w = a.w JOIN times AS m ON m.failure = b.b AND m.w = b.w
+  FROM times AS a JOIN bases AS b ON b.w = a.w
   LEFT JOIN counted AS c ON c.a = a.failure AND c.b = b.b AND c.w = b.w
   WHERE $failure IS NULL OR a.failure = $failure OR b.b = $failure
 ), adjusted AS (

@@ -73,12 +73,12 @@ WITH read AS (
   WHERE a.files > 0
     AND a.attempt_id IN (SELECT hash(r.cluster, r.run, r.attempt) FROM read AS r)
 ), gaps AS (
-  SELECT cluster, attempt_id,
-    seconds_between(lag(t) OVER (PARTITION BY attempt_id ORDER BY t), t) AS gap
+  SELECT cluster, seconds_between(max(ts_last) OVER (PARTITION BY attempt_id
+    ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), ts) AS gap
   FROM (
-    SELECT cluster, attempt_id, unnest([ts, ts_last]) AS t
-    FROM placed_events WHERE attempt_id IN (SELECT attempt_id FROM judged))
-  WHERE t IS NOT NULL
+    SELECT cluster, attempt_id, ts, coalesce(ts_last, ts) AS ts_last
+    FROM placed_events
+    WHERE ts IS NOT NULL AND attempt_id IN (SELECT attempt_id FROM judged))
 )
 SELECT c.cluster, files_found, files_scanned, files_skipped, files_truncated, files_copied,
   coalesce(skip_reasons, []) AS skip_reasons, size_bytes, size_skipped, bytes, lines,
@@ -99,6 +99,7 @@ LEFT JOIN (
     count(*) FILTER (failed) AS failed_attempts, count(*) FILTER (unknown) AS failed_unknown
   FROM judged GROUP BY cluster
 ) AS j ON j.cluster IS NOT DISTINCT FROM c.cluster
-LEFT JOIN (SELECT cluster, max(gap) AS max_gap_s FROM gaps GROUP BY cluster) AS g
-  ON g.cluster IS NOT DISTINCT FROM c.cluster
+LEFT JOIN (
+  SELECT cluster, max(CASE WHEN gap < 0 THEN 0 ELSE gap END) AS max_gap_s FROM gaps GROUP BY cluster
+) AS g ON g.cluster IS NOT DISTINCT FROM c.cluster
 ORDER BY c.cluster NULLS LAST

@@ -78,7 +78,7 @@ WITH judged AS MATERIALIZED (
     CASE WHEN $definition = 'infra' THEN infra_failed ELSE failed END
       AND asked(failure, $failure) AND within(ended, $since, $until) AS counts,
     outcome = 'failed' AND failure IS NULL AS unexplained
-  FROM attempt_failures()
+  FROM exposed_failures()
   WHERE asked(cluster, $cluster) AND asked(coalesce(job, run), $job)
     AND coalesce(($since IS NULL OR end_ts >= $since) AND ($until IS NULL OR start_ts < $until),
       within(t_about, $since, $until))

@@ -4,8 +4,8 @@
 -- Does a warning really announce the failure, how early, and how many false alarms would it ring. A
 -- pattern is a list of signatures, each within the window of the one before; all but the last one
 -- are the alarm, the last one is what it should announce. Every row is one window: the window alone
--- can make an alarm worthless or good. Without `pattern` those are tried that warnings, and known
--- causes, make with later errors; choosing and judging on the same runs flatters, so give
+-- can turn a good alarm into a worthless one. Without `pattern` those are tried that warnings and
+-- known causes form with later errors; choosing and judging on the same runs flatters, so give
 -- `judge_from`. Units without any time are left out.
 -- """
 -- brief = ["pattern", "window_s", "fired", "hits", "precision", "recall", "lead_p50_s", "lift", "q",

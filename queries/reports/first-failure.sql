@@ -40,7 +40,7 @@
 -- tied_ranks = "Ranks with the same failure within 2 s of it"
 -- ts = "When it began, UTC; a bound where the line has no time"
 -- confidence = "high, medium, low"
--- evidence = "Rule: root_signature, confirmation, swallowed, reading, elastic_first, exit_signal, undetermined"
+-- evidence = "Rule: root_signature, confirmation, swallowed, reading, collective_lag, elastic_first, exit_signal, undetermined"
 -- why = "What decided, in a sentence"
 -- file = "File of the decisive line"
 -- line = "Its line"
@@ -97,7 +97,7 @@ WITH found AS MATERIALIZED (
   LEFT JOIN failures AS t ON t.failure = f.failure
   LEFT JOIN infra AS i ON i.attempt_id = f.attempt_id
   LEFT JOIN (
-    SELECT event_id, incident_id FROM incident_events() WHERE $by <> 'incident'
+    SELECT event_id, incident_id FROM incident_members WHERE $by <> 'incident'
   ) AS n ON n.event_id = f.event_id
 )
 SELECT cluster, run AS run_id, job, attempt, outcome, failure, title, severity,

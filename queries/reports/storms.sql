@@ -80,10 +80,13 @@ WITH hits AS (
       coalesce(ns[greatest(0, (total + 1) // 2 - (total - len(ns)))], 0)
       + coalesce(ns[greatest(0, (total + 2) // 2 - (total - len(ns)))], 0)) / 2 END AS baseline
   FROM ranked
+), limits AS (
+  SELECT baseline, greatest(poisson_quantile(0.999, greatest(baseline, 1)), 10) AS threshold
+  FROM (SELECT DISTINCT baseline FROM medians)
 ), storm_bins AS (
-  SELECT c.*, coalesce(m.baseline, 0) AS baseline,
-    greatest(poisson_quantile(0.999, greatest(coalesce(m.baseline, 0), 1)), 10) AS threshold
-  FROM counts AS c LEFT JOIN medians AS m USING (place)
+  SELECT c.*, coalesce(m.baseline, 0) AS baseline, coalesce(l.threshold, 10) AS threshold
+  FROM (FROM counts WHERE n > 10) AS c
+  LEFT JOIN medians AS m USING (place) LEFT JOIN limits AS l ON l.baseline = m.baseline
 ), islands AS (
   SELECT *, minute - row_number() OVER (PARTITION BY place, file ORDER BY minute) AS island
   FROM storm_bins WHERE n > threshold

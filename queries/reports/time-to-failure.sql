@@ -84,7 +84,7 @@ WITH began AS (
           THEN seconds_between(x.start_ts, b.log_ts) / 3600 END), -1) AS entry,
       CASE WHEN $definition = 'infra' THEN x.infra_failed ELSE x.failed END
         AND asked(x.failure, $failure) AND within(x.end_ts, $since, $until) AS counts
-    FROM attempt_failures(causes := $definition = 'infra' OR $failure IS NOT NULL) AS x
+    FROM exposed_failures(causes := $definition = 'infra' OR $failure IS NOT NULL) AS x
     LEFT JOIN began AS b ON b.attempt_id = x.attempt_id
     LEFT JOIN named AS n ON n.job = x.job AND n.cluster IS NOT DISTINCT FROM x.cluster
     LEFT JOIN versioned AS v ON v.attempt_id = x.attempt_id

@@ -83,7 +83,7 @@ WITH judged AS MATERIALIZED (
       AND asked(failure, $failure) AS counts,
     CASE WHEN $day = 'failure' THEN coalesce(failed_ts, ended) ELSE ended END::DATE AS fail_day,
     coalesce(failure, '(unknown)') AS failure
-  FROM attempt_failures(causes := $definition = 'infra' OR $failure IS NOT NULL
+  FROM exposed_failures(causes := $definition = 'infra' OR $failure IS NOT NULL
     OR $by = 'failure' OR $day = 'failure')
   WHERE asked(cluster, $cluster) AND asked(coalesce(job, run), $job)
 ), scoped AS MATERIALIZED (
