@@ -18,6 +18,8 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
+from matcher.shapes import shape
+
 TIME_HINT = re.compile(rb":[0-5]\d:[0-5]\d")
 """Where a line may carry a clock time; whether it does, `stamped` decides.
 
@@ -102,7 +104,7 @@ def parse(line: bytes, clock: Clock, at: int | None = None) -> Header:
     before offset `at` (where a match ended; default: the end of the line).
     """
     found = _peel(line, clock.tz, at)
-    ts, assumed = _time(found, clock)
+    ts, assumed = _time(found.ts, found.assumed, found.loose, clock)
     rest, body, end = found.line, found.body, len(found.line)
     if found.ray and (again := _REPEATED.search(rest, max(body, rest.rfind(b"[repeated ") - 1))):
         found.repeats = int(again[1]) or 1
@@ -138,7 +140,8 @@ def stamped(
         minute, us = _iso_minute(clock.tz if zone is None else UTC, text), _micros(second, fraction)
         if minute is not None and us < 61 * _SECOND:
             return minute + us
-    return _time(_peel(bytes(data[start:stop]), clock.tz, None), clock)[0]
+    found = _peel(bytes(data[start:stop]), clock.tz, None)
+    return _time(found.ts, found.assumed, found.loose, clock)[0]
 
 
 class _Found:
@@ -157,6 +160,7 @@ class _Found:
         "pid",
         "rank",
         "ray",
+        "read",
         "repeats",
         "state",
         "stream",
@@ -184,6 +188,12 @@ class _Found:
         self.partial = False
         self.ray = False
         self.repeats = 1
+        self.read: list[tuple[_Field, re.Match[bytes], int]] | None = None  # if it is asked for
+
+    def tell(self, field: _Field, m: re.Match[bytes], k: int) -> None:
+        """Note what was read, if that is asked for."""
+        if self.read is not None:
+            self.read.append((field, m, k))
 
 
 # -- times -------------------------------------------------------------------------------------
@@ -288,16 +298,17 @@ def _on_day(tz: tzinfo, text: bytes, us: int, near: int) -> int | None:
     )
 
 
-def _time(found: _Found, clock: Clock) -> tuple[int | None, bool]:
+def _time(
+    ts: int | None, assumed: bool, loose: tuple[bytes, int] | None, clock: Clock
+) -> tuple[int | None, bool]:
     """The innermost time, completed by an outer one or by the clock; whether its zone is assumed.
 
     A time of day alone is completed by an outer time only: the last one of the file may be days
     old.
     """
-    ts = found.ts
-    if found.loose is None:
-        return ts, found.assumed
-    text, us = found.loose
+    if loose is None:
+        return ts, assumed
+    text, us = loose
     near = clock.near_us if ts is None else ts
     minute = None
     clock.completed = True
@@ -314,7 +325,7 @@ def _time(found: _Found, clock: Clock) -> tuple[int | None, bool]:
         latest = clock.mtime_us + _DAY
         minute = _in_year(clock.tz, text, latest // _DAY, latest)
     if minute is None:
-        return ts, found.assumed
+        return ts, assumed
     return minute + us, True
 
 
@@ -915,6 +926,16 @@ def _peel(line: bytes, tz: tzinfo, at: int | None) -> _Found:
     return found
 
 
+def _tag(found: _Found, m: re.Match[bytes], k: int) -> None:
+    """A tag that names the same rank as the one before it, or another."""
+
+
+def _begin(found: _Found, m: re.Match[bytes], k: int) -> None:
+    """Another record begins: what the first one said of itself does not hold for it."""
+    found.rank = found.local_rank = found.level = None
+    found.trust = found.state = 0
+
+
 def _mid_line(found: _Found, at: int) -> None:
     """Look at tags in the message; go on with records that start in it, but before `at`."""
     for place in _MID_LINE.finditer(found.line, found.body, at):
@@ -925,15 +946,20 @@ def _mid_line(found: _Found, at: int) -> None:
         if place[7]:
             if found.rank is None:
                 _group_rank(found, place, 4)
-        elif place.lastindex is None:
+                found.tell(_group_rank, place, 4)
+            continue
+        if place.lastindex is None:
             found.state = 0
             _layers(found, place.end())
             if found.body == place.end():
                 found.body, found.state = body, state
-        elif (found.local_rank if local else found.rank) != int(rank or local or mpi):
-            # another writer's record: what the first one said of itself does not hold for it
-            found.rank = found.local_rank = found.level = None
-            found.trust = found.state = 0
+            continue
+        known = found.local_rank if local else found.rank
+        if known is not None:
+            found.tell(_tag, place, 0)
+        if known != int(rank or local or mpi):
+            _begin(found, place, 0)
+            found.tell(_begin, place, 0)
             _layers(found, place.start())
 
 
@@ -964,6 +990,7 @@ def _layers(found: _Found, position: int) -> None:
         for field, group, optional in fields:
             if not optional or m.start(group) >= 0:
                 field(found, m, group)
+                found.tell(field, m, group)
         for name, value in tells:
             setattr(found, name, value)
         if m.end() > start:
@@ -974,3 +1001,229 @@ def _layers(found: _Found, position: int) -> None:
         else:
             break
     found.body = position
+
+
+# -- lines that differ in digits alone ---------------------------------------------------------
+# What a pattern above makes of a line hangs on which digits stand there in few places: the tens of
+# a clock and of a zone. Where these agree, a second line of the same shape has the same fields in
+# the same places, and only what they say is read anew.
+
+_TENS = re.compile(rb"(?=(0)0:(0)0:00)|(?=[+-](0)0:?(0)0)")
+# In these single digits count too.
+_PARTICULAR = re.compile(rb"<0+>0 |0000 00:00:|0{6} 0{6}")
+_MOST_LAYOUTS, _LAYOUT_BYTES = 1 << 13, 1 << 10
+_MOST_DIGITS = 9  # of a number that fits its column whatever they are
+
+
+class _Moment(NamedTuple):
+    """Where a time stands; an epoch is one without `second`."""
+
+    bounds: tuple[int, int]
+    text: slice  # these
+    second: slice | None
+    fraction: slice | None
+    scale: int  # µs of the last digit of the fraction
+    zone: slice | None
+
+    def has(self, place: int) -> bool:
+        """Whether the byte at this place belongs to the date and the minute."""
+        start, stop = self.bounds
+        return start <= place < stop
+
+    def us(self, line: bytes) -> int | None:
+        """µs into the minute; None where there is no such second."""
+        us = 0 if self.second is None else _SECONDS.get(line[self.second])
+        if us is not None and self.fraction is not None:
+            us += int(line[self.fraction]) * self.scale
+        return us
+
+
+class Layout(NamedTuple):
+    """Where all lines of one shape have their fields, and what they have in common."""
+
+    least: int  # offset behind the last tag that may begin another record
+    tens: tuple[tuple[int, int, bool], ...]  # place, and whether its digit is at most this one
+    common: _Found  # what does not hang on digits
+    whole: _Moment | None
+    loose: _Moment | None
+    rank: slice | None
+    local_rank: slice | None
+    pid: slice | None
+    hosts: tuple[slice, ...]
+    notes: dict[int, Any]  # what others know of lines of this shape
+
+    def time(self, line: bytes, clock: Clock) -> tuple[int | None, bool] | None:
+        """`ts` and `tz_assumed` of a line of this shape; None where `parse` must tell."""
+        for place, most, within in self.tens:
+            if (line[place] <= most) is not within:
+                return None
+        ts, assumed = None, False
+        if (whole := self.whole) is not None:
+            text, zone = line[whole.text], whole.zone
+            if whole.second is None:
+                seconds = int(text)
+                minute = seconds * _SECOND if seconds in _EPOCHS else None
+            else:
+                assumed = zone is None
+                minute = _iso_minute(clock.tz if zone is None else UTC, text)
+            us = whole.us(line)
+            if minute is None or us is None:
+                return None
+            ts = minute + us
+            if zone is not None:
+                ts -= _offset(line[zone])
+        if (loose := self.loose) is not None:
+            us = loose.us(line)
+            return None if us is None else _time(ts, assumed, (line[loose.text], us), clock)
+        return ts, assumed
+
+    def parse(self, line: bytes, clock: Clock, at: int) -> Header | None:
+        """What the function of this name tells of a line of this shape; None where it must."""
+        time = self.time(line, clock) if at >= self.least else None
+        if time is None:
+            return None
+        ts, assumed = time
+        common = self.common
+        host = None
+        for place in self.hosts:
+            host = _short(line[place]) or host
+        return Header(
+            common.body,
+            len(line),
+            None,
+            ts,
+            "own" if ts is not None else "dmesg" if common.boot else "none",
+            assumed,
+            common.level,
+            None if self.rank is None else int(line[self.rank]),
+            None if self.local_rank is None else int(line[self.local_rank]),
+            host,
+            None if self.pid is None else int(line[self.pid]),
+            common.stream,
+            common.partial,
+            1,
+        )
+
+
+class Layouts:
+    """The layouts of lines that were seen before; one instance serves one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Layout | bool] = {}  # False: seen once, True: has none
+
+    def of(self, line: bytes) -> Layout | None:
+        """The layout of a line; None where its shape is new or tells too little."""
+        if len(line) > _LAYOUT_BYTES:
+            return None
+        key = shape(line)
+        known = self._known.get(key)
+        if known.__class__ is Layout:
+            return known
+        if known is None:
+            if len(self._known) >= _MOST_LAYOUTS:
+                self._known.clear()
+            self._known[key] = False
+        elif known is False:
+            layout = _layout(line, key)
+            self._known[key] = layout or True
+            return layout
+        return None
+
+    def stamped(self, data: bytearray, clock: Clock, start: int, stop: int) -> int | None:
+        """The same as the function of this name."""
+        line = bytes(data[start:stop])
+        if (layout := self.of(line)) and (time := layout.time(line, clock)):
+            return time[0]
+        return stamped(line, clock)
+
+
+def _layout(line: bytes, key: bytes) -> Layout | None:
+    """The layout of this line, of shape `key`; None where not all is known of its like."""
+    found = _Found(line, UTC)
+    found.read = []
+    _layers(found, 0)
+    tags = [tag.end() for tag in _MID_LINE.finditer(line, found.body)]
+    if tags and found.line is line:
+        _mid_line(found, len(line))
+    if (
+        _ESCAPE in line
+        or found.line is not line
+        or found.repeats != 1
+        or (found.ray and b"[repeated " in line)
+        or _PARTICULAR.search(key)
+    ):
+        return None
+    whole = loose = None
+    numbers: dict[str, slice] = {}
+    hosts: list[slice] = []
+    trust = 0
+    for field, m, k in found.read:
+        if field is _iso:
+            whole, loose = _moment(m, k, k + 1, k + 2, k + 3), None
+        elif field is _epoch:
+            whole, loose = _moment(m, k, None, k + 1, None), None
+        elif field in (_incomplete, _syslog):
+            loose = _moment(m, k, k + 1, k + 2, None)
+        elif field in _RANKS and not (field is _group_rank and m[k]):
+            mine, place = _RANKS[field]
+            if mine >= trust:
+                trust, numbers["rank"] = mine, slice(*m.span(k + place))
+        elif field is _local_rank:
+            numbers["local_rank"] = slice(*m.span(k))
+        elif field in _PIDS and not m[k].startswith(b"Worker_TP"):
+            pid = k + _PIDS[field]
+            if (m[pid] or b"").isdigit():
+                numbers["pid"] = slice(*m.span(pid))
+        elif field is _host:
+            hosts.append(slice(*m.span(k)))
+        elif field is _begin:
+            numbers.pop("rank", None)
+            numbers.pop("local_rank", None)
+            trust = 0
+        elif field not in _WORDS:
+            return None
+    if any(place.stop - place.start > _MOST_DIGITS for place in numbers.values()):
+        return None
+    found.read = None
+    tens = [
+        (m.start(group), most, line[m.start(group)] <= most)
+        for m in _TENS.finditer(key)
+        for group, most in enumerate(b"2515", 1)
+        # The time that is read is no time where these are out of bounds.
+        if m.start(group) >= 0 and not (whole and whole.has(m.start(group)))
+    ]
+    return Layout(
+        max(tags, default=0),
+        tuple(tens),
+        found,
+        whole,
+        loose,
+        numbers.get("rank"),
+        numbers.get("local_rank"),
+        numbers.get("pid"),
+        tuple(hosts),
+        {},
+    )
+
+
+# Of each field that tells a number: the trust in a rank, and the group with the number.
+_RANKS = {_label: (1, 0), _some_rank: (2, 0), _global_rank: (3, 0), _group_rank: (2, 3)}
+_PIDS = {_pid: 0, _program: 1, _actor: 1}
+# Fields in which digits say nothing.
+_WORDS = (_level, _source, _stdio, _daemon, _since_boot)
+
+
+def _moment(
+    m: re.Match[bytes], text: int, second: int | None, fraction: int, zone: int | None
+) -> _Moment:
+    """A time in these groups of a match."""
+    start, stop = m.span(fraction)
+    digits = min(6, stop - start)
+    return _Moment(
+        m.span(text),
+        slice(*m.span(text)),
+        None if second is None else slice(*m.span(second)),
+        slice(start, start + digits) if digits else None,
+        _SCALE[digits],
+        None if zone is None or m[zone] is None else slice(*m.span(zone)),
+    )

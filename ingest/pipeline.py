@@ -10,6 +10,7 @@ import functools
 import gc
 import hashlib
 import itertools
+import operator
 import os
 import shutil
 import time
@@ -875,6 +876,9 @@ def _lost(source: Source, digest: str, key: bytes) -> FileRow:
     return _renamed(FileRow(**unknown | known), _renamer_by(key, file), key)
 
 
+_text_of = operator.attrgetter("message.text")
+
+
 class _Gathered:
     """Rows of the files of one job, packed into batches.
 
@@ -894,7 +898,7 @@ class _Gathered:
         rows, lines = recorder.take()
         self._rows += rows
         self._lines += lines
-        self._bytes += sum(len(row.message.text) for row in rows)
+        self._bytes += sum(map(len, map(_text_of, rows)))
         if max(len(self._rows), len(self._lines)) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
             self._pack()
 

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from matcher.catalogue import Catalogue, Failure, Signature
 from matcher.engine import Hits
 from matcher.mask import Masker
 from matcher.pseudonyms import HOST_CAPTURES, Renamer
+from matcher.shapes import shape, takes_any_digit
 
 MESSAGE_BYTES = 16 << 10  # a stored message; longer ones keep what surrounds the match
 EVIDENCE_BYTES = 4 << 10  # a stored line of evidence
@@ -74,6 +76,7 @@ class _Rule(NamedTuple):
     numbers: tuple[tuple[str, int], ...]  # captures that are numbers, and how large they may be
     path_classes: tuple[str, ...]  # classes of path that captures are named by
     has_path: bool
+    by_shape: bool  # whether the shape of a message tells where its captures stand
 
 
 _NUMBERS = {"rank": _INT32, "local_rank": _INT32, "world_size": _INT32, "step": _INT64}
@@ -102,6 +105,7 @@ def _rule(
         tuple((name, most) for name, most in _NUMBERS.items() if name in groups),
         tuple(sorted(classes & groups)),
         "path" in groups,
+        not groups or takes_any_digit(signature.pattern),
     )
 
 
@@ -146,6 +150,7 @@ class Rules:
         ]
         self._class_names = frozenset(name for name, _ in self._path_classes)
         self._messages: dict[tuple[int, bytes], Message] = {}
+        self.layouts = headers.Layouts()
 
     def rule(self, number: int) -> _Rule:
         """The rule of a signature, made when it first hits: most never do."""
@@ -162,8 +167,21 @@ class Rules:
             self._rules[number] = rule
         return rule
 
-    def message(self, number: int, text: bytes, line: bytes, masker: Masker) -> Message:
+    def message(
+        self,
+        number: int,
+        text: bytes,
+        line: bytes,
+        masker: Masker,
+        layout: headers.Layout | None = None,
+    ) -> Message:
         """What a signature reads in the message of a line, which is masked here."""
+        if layout is not None:
+            reading: _Reading | bool | None = layout.notes.get(number)
+            if reading is None:
+                reading = layout.notes[number] = self._reading(number, text, masker)
+            if isinstance(reading, _Reading):
+                return reading.of(text)
         known = self._messages.get((number, text))
         if known is None:
             masked, count = masker.mask(text)
@@ -192,39 +210,99 @@ class Rules:
                     for name, value in match.groupdict().items()
                     if value is not None
                 }
-                if path_class := self._path_class(rule, match, captures):
+                path = match["path"] if rule.has_path else None
+                if path_class := self._path_class(rule, captures, path):
                     captures["path_class"] = path_class
         decoded, replaced = _decoded(text)
-        told = {name: _int(captures.get(name), most) for name, most in rule.numbers}
-        signature, lag = rule.signature, rule.signature.lag
-        return (
-            Message(
-                rule=rule,
-                text=decoded,
-                captures=captures,
-                fold=(number, captures.get(signature.points_to or ""), _template(text)),
-                masked=masked,
-                replaced=replaced,
-                echo=_ECHO.match(text) is not None,
-                hung_us=lag.microseconds(captures.get(lag.capture, "")) if lag else 0,
-                host=captures.get("host", "").lower() or None,
-                **told,
-            ),
-            alone,
+        echo = _ECHO.match(text) is not None
+        return _message(rule, decoded, captures, _template(text), masked, replaced, echo), alone
+
+    def _reading(self, number: int, text: bytes, masker: Masker) -> _Reading | bool:
+        """How a signature reads messages of the shape of this one; False where each is its own."""
+        rule = self.rule(number)
+        match = rule.search.search(text) if rule.by_shape else None
+        if match is None or not masker.spares(shape(text)) or _decoded(text)[1]:
+            return False
+        message, _ = self.read(number, text, 0, text, masker)
+        places = {
+            name: slice(*match.span(name)) for name in match.groupdict() if match[name] is not None
+        }
+        path = match["path"] if rule.has_path else None
+        if path and path.translate(None, _DIGITS) != path:  # its class may hang on them
+            return False
+        return _Reading(
+            message,
+            tuple(places.items()),
+            message.captures.get("path_class"),
+            text.translate(None, _DIGITS) == text,
         )
 
     def _path_class(
-        self, rule: _Rule, match: re.Match[bytes], captures: Mapping[str, str]
+        self, rule: _Rule, captures: Mapping[str, str], path: bytes | None
     ) -> str | None:
         """The class of the path that was captured, if it has one."""
         for name in rule.path_classes:
             if name in captures:
                 return name
-        if rule.has_path and (path := match["path"]):
+        if path:
             for name, pattern in self._path_classes:
                 if pattern.search(path):
                     return name
         return None
+
+
+class _Reading(NamedTuple):
+    """How one signature reads the messages of one shape, none of which has to be masked."""
+
+    like: Message
+    places: tuple[tuple[str, slice], ...]  # of captures
+    path_class: str | None
+    alone: bool  # no other message has this shape
+
+    def of(self, text: bytes) -> Message:
+        """What it reads in a message of this shape."""
+        like = self.like
+        if self.alone:
+            return like
+        captures = {name: text[place].decode(errors="replace") for name, place in self.places}
+        if self.path_class is not None:
+            captures["path_class"] = self.path_class
+        return _message(like.rule, text.decode(), captures, like.fold[2], 0, 0, like.echo)
+
+
+def _message(
+    rule: _Rule,
+    text: str,
+    captures: dict[str, str],
+    template: bytes,
+    masked: int,
+    replaced: int,
+    echo: bool,
+) -> Message:
+    """A message of which these are known."""
+    rank = local_rank = world_size = step = None
+    host = None
+    if captures:
+        told = {name: _int(captures.get(name), most) for name, most in rule.numbers}
+        rank, local_rank = told.get("rank"), told.get("local_rank")
+        world_size, step = told.get("world_size"), told.get("step")
+        host = captures.get("host", "").lower() or None
+    signature, lag = rule.signature, rule.signature.lag
+    return Message(
+        rule,
+        text,
+        captures,
+        (rule.number, captures.get(signature.points_to or ""), template),
+        masked,
+        replaced,
+        echo,
+        lag.microseconds(captures.get(lag.capture, "")) if lag else 0,
+        host,
+        rank,
+        local_rank,
+        world_size,
+        step,
+    )
 
 
 class Entry(NamedTuple):
@@ -314,7 +392,7 @@ class Recorder:
         self._renamer = renamer
         guess = entry.guess if entry else None
         self._clock = headers.Clock(tz=tz, mtime_us=file.mtime_us, guess=guess)
-        self._stamps = _Stamps(self._clock, entry.warm_from if entry else 0)
+        self._stamps = _Stamps(self._clock, rules.layouts, entry.warm_from if entry else 0)
         self._open: deque[Row] = deque()
         self._folds: dict[tuple[Any, ...], Row] = {}
         self._cells: dict[tuple[int, int, int | None], Row] = {}  # by signature, end, minute
@@ -381,7 +459,9 @@ class Recorder:
         self._complete(everything=True)
         if last and (block := self._last_block) is not None:
             bottom = max(block.history, block.end - LOOK)
-            if found := _last_stamp(block.data, bottom, block.end, True, self._clock):
+            if found := _last_stamp(
+                block.data, bottom, block.end, True, self._clock, self._rules.layouts
+            ):
                 self._widen(found[1])
                 self._clock.saw(found[1])
 
@@ -401,6 +481,7 @@ class Recorder:
             block.start,
             stop,
             headers.Clock(self._clock.tz, self._clock.mtime_us),
+            self._rules.layouts,
         ):
             self._unstamped = False
             self._widen(first[1])
@@ -419,6 +500,7 @@ class Recorder:
         frequent = rules.frequent[hits.signature].tolist()
         header: headers.Header | None = None
         line = text = b""
+        layout: headers.Layout | None = None
         masked = -1  # places masked in a text that is, or -1
         at_start = low = high = -1
         lines = places.of_all(hits.start)
@@ -436,8 +518,9 @@ class Recorder:
             elif end == block.end:
                 self._fresh(offset, number)  # no LF: the line may go on in the next piece
             if start != at_start or not low < at <= high:
-                low, high = _segment(data, start, end, at) if redrawn else (start, end)
-                at_start, header = start, None
+                low, high, at_start, header = start, end, start, None
+                if redrawn and data.find(b"\r", start, end) >= 0:
+                    low, high = _segment(data, start, end, at)
             byte_offset, line_no = lines[index]
             if frequent[index]:
                 cell: tuple[int, int, int | None]  # the signature, where it ends, its minute
@@ -447,12 +530,12 @@ class Recorder:
                     continue
             new = header is None
             if header is None:
-                line, header, text, masked = self._read(block, low, high, at)
+                line, layout, header, text, masked = self._read(block, low, high, at)
                 if self._clock.near_us is None and self._clock.completed:
                     # The year may stand in a line before, which no hit has led to yet.
                     self._clock.completed = False
                     if self._stamps.before(block, start, offset) is not None:
-                        line, header, text, masked = self._read(block, low, high, at)
+                        line, layout, header, text, masked = self._read(block, low, high, at)
                 if header.ts is not None:
                     self._stamps.saw(offset, header.ts)
             if rules.by_minute and frequent[index]:
@@ -463,7 +546,7 @@ class Recorder:
                     header = None  # another hit reads the line for itself
                     continue
             if masked < 0:
-                message = rules.message(number, text, line, self._masker)
+                message = rules.message(number, text, line, self._masker, layout)
             else:
                 message, _ = rules.read(number, text, masked, line, self._masker)
             if new:
@@ -528,8 +611,8 @@ class Recorder:
 
     def _read(
         self, block: Block, low: int, high: int, at: int
-    ) -> tuple[bytes, headers.Header, bytes, int]:
-        """The piece of a line in which a match ends: its bytes, its header and its message.
+    ) -> tuple[bytes, headers.Layout | None, headers.Header, bytes, int]:
+        """The piece of a line in which a match ends: its bytes, layout, header and message.
 
         A message that had to be cut is masked, as it says after it: how often, or -1.
         """
@@ -538,9 +621,12 @@ class Recorder:
         goes_on = high == block.end and not block.lines
         if high - low <= MESSAGE_BYTES and not later and not goes_on:
             line = bytes(data[low:high])
-            header = headers.parse(line, self._clock, at - low)
+            layout = self._rules.layouts.of(line)
+            header = layout and layout.parse(line, self._clock, at - low)
+            if header is None:
+                layout, header = None, headers.parse(line, self._clock, at - low)
             text = header.text if header.text is not None else line[header.body : header.end]
-            return line, header, text, -1
+            return line, layout, header, text, -1
         # Keep what surrounds the match; the headers stand where the piece begins.
         header = headers.parse(bytes(data[low : min(high, low + EVIDENCE_BYTES)]), self._clock)
         first = max(low, at - MESSAGE_BYTES * 3 // 4)
@@ -551,7 +637,7 @@ class Recorder:
         stop = min(high, last + MARGIN) if last > at else last
         line = bytes(data[begin:stop])
         text, masked = self._masker.mask(line)
-        return line, header, text[first - begin : len(text) - (stop - last)], masked
+        return line, None, header, text[first - begin : len(text) - (stop - last)], masked
 
     def _middle(self, block: Block, hits: Hits) -> dict[int, int]:
         """For hits of frequent signatures: how many hits each kept one stands for, 0 to skip it.
@@ -608,9 +694,12 @@ class Recorder:
         )
 
     def _widen(self, ts: int | None) -> None:
-        if ts is not None:
-            self.first_ts = ts if self.first_ts is None else min(self.first_ts, ts)
-            self.last_ts = ts if self.last_ts is None else max(self.last_ts, ts)
+        if ts is None:
+            return
+        if self.first_ts is None or ts < self.first_ts:
+            self.first_ts = ts
+        if self.last_ts is None or ts > self.last_ts:
+            self.last_ts = ts
 
     # -- times from later lines, closing -------------------------------------------------------
 
@@ -767,10 +856,40 @@ def _renamed(names: Renamer, rows: Sequence[Row], lines: Sequence[Line]) -> list
     return [line._replace(text=names.text(line.text)) for line in lines]
 
 
+# Columns of events, or what they are made of, by where a row has them.
+_PLAIN = {
+    "file_id": "file_id",
+    "byte_offset": "byte_offset",
+    "line_no": "line_no",
+    "last_line_no": "last_line_no",
+    "ts_lo": "ts_lo",
+    "ts_hi": "ts_hi",
+    "ts_last": "ts_last",
+    "rank": "rank",
+    "host": "host",
+    "repeats": "repeats",
+    "ts": "header.ts",
+    "ts_source": "header.ts_source",
+    "tz_assumed": "header.tz_assumed",
+    "level": "header.level",
+    "local_rank": "header.local_rank",
+    "pid": "header.pid",
+    "message": "message.text",
+    "hung_us": "message.hung_us",
+    "said_local_rank": "message.local_rank",
+    "world_size": "message.world_size",
+    "step": "message.step",
+    "cluster": "labels.cluster",
+    "run": "labels.run",
+    "job": "labels.job",
+    "attempt": "labels.attempt",
+}
+_plain = attrgetter(*_PLAIN.values())
+
+
 def events(rows: Sequence[Row]) -> pa.RecordBatch:
     """Closed rows, of one file or of many, as a batch of schema.EVENTS."""
     messages = [row.message for row in rows]
-    heads = [row.header for row in rows]
     rules = {message.rule.number: message.rule for message in messages}
     order = {number: place for place, number in enumerate(rules)}
     place = pa.array([order[message.rule.number] for message in messages], pa.int32())
@@ -778,10 +897,12 @@ def events(rows: Sequence[Row]) -> pa.RecordBatch:
     def of_rule(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
         return pa.array(values, kind).take(place)
 
+    told = zip(*map(_plain, rows), strict=True) if rows else ([] for _ in _PLAIN)
+    columns: dict[str, Any] = dict(zip(_PLAIN, told, strict=True))
     hashes = np.array([rule.hash for rule in rules.values()], np.uint64)
-    offsets = [row.byte_offset for row in rows]
-    file_ids = np.array([row.file_id for row in rows], np.uint64)
-    columns: dict[str, Any] = {
+    offsets = columns["byte_offset"]
+    file_ids = np.array(columns["file_id"], np.uint64)
+    columns |= {
         "event_id": _event_ids(file_ids, np.array(offsets, np.uint64), hashes[place.to_numpy()]),
         "file_id": file_ids,
         "signature": of_rule([rule.signature.id for rule in rules.values()], pa.string()),
@@ -791,31 +912,22 @@ def events(rows: Sequence[Row]) -> pa.RecordBatch:
             name: of_rule([getattr(rule.failure, name) for rule in rules.values()], pa.string())
             for name in ("component", "category", "severity")
         },
-        "byte_offset": offsets,
-        "ts": [head.ts for head in heads],
         "ts_source": [
-            "inherited" if head.ts is None and row.ts_lo is not None else head.ts_source
-            for row, head in zip(rows, heads, strict=True)
+            "inherited" if ts is None and lo is not None else source
+            for ts, lo, source in zip(
+                columns["ts"], columns["ts_lo"], columns["ts_source"], strict=True
+            )
         ],
-        "tz_assumed": [head.tz_assumed for head in heads],
         "t_eff": [
-            row.ts_lo - row.message.hung_us if row.ts_lo is not None else None for row in rows
+            None if lo is None else lo - hung
+            for lo, hung in zip(columns["ts_lo"], columns["hung_us"], strict=True)
         ],
-        "level": [head.level for head in heads],
         "local_rank": [
-            message.local_rank if head.local_rank is None else head.local_rank
-            for message, head in zip(messages, heads, strict=True)
+            said if own is None else own
+            for own, said in zip(columns["local_rank"], columns["said_local_rank"], strict=True)
         ],
-        "pid": [head.pid for head in heads],
-        "world_size": [message.world_size for message in messages],
-        "step": [message.step for message in messages],
         "captures": _captures(rows),
-        "message": [message.text for message in messages],
     }
-    for name in ("line_no", "last_line_no", "ts_lo", "ts_hi", "ts_last", "rank", "host", "repeats"):
-        columns[name] = [getattr(row, name) for row in rows]
-    for name in ("cluster", "run", "job", "attempt"):
-        columns[name] = [getattr(row.labels, name) for row in rows]
     return pa.RecordBatch.from_arrays(
         [
             value if isinstance(value, pa.Array) else pa.array(value, field.type)
@@ -870,13 +982,14 @@ def evidence(lines: Sequence[Line]) -> pa.RecordBatch:
 
 
 class _Stamps:
-    """The times of neighbouring lines, found by their shape and read by `headers.stamped`.
+    """The times of neighbouring lines, found by their shape and read by `headers`.
 
     Both directions remember what they searched, so that a file is looked through once at most.
     """
 
-    def __init__(self, clock: headers.Clock, known_from: int) -> None:
+    def __init__(self, clock: headers.Clock, layouts: headers.Layouts, known_from: int) -> None:
         self._clock = clock
+        self._layouts = layouts
         self._known_from = known_from
         self._last: tuple[int, int] | None = None  # (offset, us) of the latest stamped line known
         self._searched = 0  # stamped lines before this offset are accounted for in _last
@@ -896,7 +1009,7 @@ class _Stamps:
         low = max(offset - LOOK, self._searched)
         bottom = max(start - (offset - low), block.history)
         whole = low in (0, self._searched)  # whether a line begins at `bottom`
-        if found := _last_stamp(block.data, bottom, start, whole, self._clock):
+        if found := _last_stamp(block.data, bottom, start, whole, self._clock, self._layouts):
             self.saw(offset - (start - found[0]), found[1])
         self._searched = offset
         if self._last is not None and offset - self._last[0] <= LOOK:
@@ -917,11 +1030,11 @@ class _Stamps:
                 return None
             if self._next_near is None or self._next_near == (near,):
                 return ts
-            return _read_stamp(block.data, offset - shift, block.end, clock)
+            return _read_stamp(block.data, offset - shift, block.end, clock, self._layouts)
         self._next = None
         stop = min(block.end, limit - shift)
         begin = max(position, self._clear - shift)
-        if found := _first_stamp(block, position, begin, stop, clock):
+        if found := _first_stamp(block, position, begin, stop, clock, self._layouts):
             self._next = (found[0] + shift, found[1])
             self._next_near = (near,) if clock.completed else None
             return found[1]
@@ -930,7 +1043,12 @@ class _Stamps:
 
 
 def _first_stamp(
-    block: Block, line_start: int, begin: int, stop: int, clock: headers.Clock
+    block: Block,
+    line_start: int,
+    begin: int,
+    stop: int,
+    clock: headers.Clock,
+    layouts: headers.Layouts,
 ) -> tuple[int, int] | None:
     """(place, us) of the first stamped line whose time stands in data[begin:stop].
 
@@ -942,14 +1060,19 @@ def _first_stamp(
         line = data.rfind(b"\n", line_start, place) + 1 or line_start
         if place < stop and line != before:
             before = line
-            ts = _read_stamp(data, line, block.end, clock)
+            ts = _read_stamp(data, line, block.end, clock, layouts)
             if ts is not None:
                 return line, ts
     return None
 
 
 def _last_stamp(
-    data: bytearray, bottom: int, start: int, whole: bool, clock: headers.Clock
+    data: bytearray,
+    bottom: int,
+    start: int,
+    whole: bool,
+    clock: headers.Clock,
+    layouts: headers.Layouts,
 ) -> tuple[int, int] | None:
     """(place, us) of the last stamped line in data[bottom:start].
 
@@ -969,7 +1092,7 @@ def _last_stamp(
             line = data.rfind(b"\n", bottom, place) + 1 or bottom
             if line != before and (line > bottom or whole):
                 before = line
-                ts = _read_stamp(data, line, start, clock)
+                ts = _read_stamp(data, line, start, clock, layouts)
                 if ts is not None:
                     return line, ts
         stop, width = begin, width * 4
@@ -979,10 +1102,12 @@ def _last_stamp(
 _STAMP_BYTES = 512  # of a line, in which its time stands
 
 
-def _read_stamp(data: bytearray, line: int, stop: int, clock: headers.Clock) -> int | None:
+def _read_stamp(
+    data: bytearray, line: int, stop: int, clock: headers.Clock, layouts: headers.Layouts
+) -> int | None:
     stop = min(stop, line + _STAMP_BYTES)
     end = data.find(b"\n", line, stop)
-    return headers.stamped(data, clock, line, end if end >= 0 else stop)
+    return layouts.stamped(data, clock, line, end if end >= 0 else stop)
 
 
 def _segment(data: bytearray, start: int, end: int, at: int) -> tuple[int, int]:

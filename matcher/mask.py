@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from matcher.engine import PatternSet
+from matcher.shapes import widened
 
 Level = Literal["default", "strict"]
 
@@ -74,6 +75,11 @@ class Masker:
             names=[("mask", f"{rule.kind} {rule.head}") for rule in self._rules],
             cache=cache,
         )
+        self._wide = PatternSet([widened(rule.head) for rule in self._rules], cache=cache)
+
+    def spares(self, shape: bytes) -> bool:
+        """Whether no text of this shape (see matcher.shapes) has anything to be masked."""
+        return not self._wide.found(shape)
 
     def mask(self, text: bytes) -> tuple[bytes, int]:
         """The text with its secrets replaced, and how many places were.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import lzma
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.headers import RANK_TAG, TIME_HINT, Clock, Header, parse, stamped
+from ingest.headers import RANK_TAG, TIME_HINT, Clock, Header, Layouts, parse, stamped
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 UTC_ZONE = ZoneInfo("UTC")
@@ -715,6 +716,45 @@ def test_no_mixture_of_headers_raises(line: bytes, when: Clock, at: int) -> None
         assert number is None or 0 <= number < 2**31
     assert header.repeats >= 1
     assert 0 <= parse(line, when, at).body <= len(line)
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.sampled_from([line for line, _, _ in LINES])
+    | st.lists(st.sampled_from(PIECES) | NOISE, max_size=6).map(b"".join),
+    st.lists(st.integers(0, 9), min_size=1, max_size=30),
+    st.sampled_from([clock(), clock(None), clock(None, "2024-06-01"), Clock(BERLIN)]),
+    st.floats(0, 1),
+)
+def test_layout_of_a_line_reads_all_that_differ_in_digits_alone(
+    line: bytes, digits: list[int], when: Clock, place: float
+) -> None:
+    """It says the same as the parser or leaves it to that."""
+    layouts, drawn = Layouts(), itertools.cycle(digits)
+    layouts.of(line)
+    layout = layouts.of(line)
+    for other in (line, re.sub(rb"\d", lambda _: b"%d" % next(drawn), line)):
+        at = round(place * len(other))
+        if layout is not None and (header := layout.parse(other, when, at)) is not None:
+            assert header == parse(other, when, at)
+        assert layouts.stamped(bytearray(other), when, 0, len(other)) == stamped(other, when)
+
+
+def test_layout_is_known_from_the_second_line_on() -> None:
+    layouts = Layouts()
+    first, second, third = (
+        b"2024-06-21T14:0%d:05.123Z node%d trainer[%d]: [rank%d]: step %d" % (n, n, n, n, n)
+        for n in (1, 2, 3)
+    )
+    assert layouts.of(first) is None
+    layout = layouts.of(second)
+    assert layout is not None
+    assert layouts.of(third) is layout
+    header = layout.parse(third, clock(), len(third))
+    assert header == parse(third, clock())
+    assert header is not None
+    assert (header.rank, header.host, header.pid) == (3, "node3", 3)
+    assert header.ts == us("2024-06-21 14:03:05.123")
 
 
 def test_a_zone_behind_a_time_counts_for_the_time_alone_too() -> None:
