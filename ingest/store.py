@@ -103,6 +103,7 @@ class Store:
     def _prepare(self, views: str) -> None:
         con = self._connection
         con.execute("SET TimeZone = 'UTC'")
+        con.execute("SET enable_progress_bar = false")  # it would be drawn on stdout
         if self.path is not None:
             con.execute(f"SET memory_limit = '{MEMORY_BYTES}B'")
             con.execute(f"SET threads = {min(THREADS, os.cpu_count() or 1)}")

@@ -389,6 +389,7 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
     from queries import stats, templates
 
     con.execute("SET TimeZone = 'UTC'")
+    con.execute("SET enable_progress_bar = false")  # it would be drawn on stdout, among the rows
     con.execute("SET python_enable_replacements = false")  # a table name is never our variable
     try:
         found = con.execute("SELECT views_digest()").fetchall()

@@ -217,6 +217,13 @@ def test_a_connection_can_be_prepared_again(db: Path) -> None:
         assert report.run(con, report.load("co-occurrence")).table.num_rows == 0
 
 
+def test_a_query_of_some_seconds_draws_nothing_on_stdout() -> None:
+    # DuckDB draws a progress bar from the second second on, between the rows of --format json
+    with report.connect(None, schema.ddl()) as con:
+        [(drawn,)] = con.execute("SELECT current_setting('enable_progress_bar')").fetchall()
+    assert drawn is False
+
+
 def test_a_query_sees_tables_and_no_variables_of_the_program() -> None:
     with report.connect(None, schema.ddl()) as con:
         for name in ("con", "sql", "answer", "started"):
