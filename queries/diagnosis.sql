@@ -122,17 +122,22 @@ WITH all_runs AS MATERIALIZED (  -- staged: WITH all_runs AS NOT MATERIALIZED (
   WHERE (d.file_id = c.file_id AND d.line_no < c.line_no)
     OR d.t0 BETWEEN c.t0 - INTERVAL 10 MINUTE AND c.t0
   GROUP BY unit, c.event_id
-), wrapped AS (  -- causes that are the known effect of another one of the same rank or host
-  SELECT DISTINCT h.event_id
-  FROM (FROM happened WHERE eligible AND role IN ('cause', 'confirmation')) AS h
+), effects AS MATERIALIZED (  -- causes that another failure is known to bring about
+  SELECT h.unit, h.event_id, h.file_id, h.rank, h.host, h.t0,
+    coalesce(h.ts, h.ts_hi) AS latest, p.cause, coalesce(p.lag_hi_s, 600) AS lag_s
+  FROM happened AS h
   JOIN precedence AS p ON p.effect = h.failure AND p.scope IN ('same-rank', 'same-gpu', 'same-host')
+  WHERE h.eligible AND h.role IN ('cause', 'confirmation')
+    AND NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
+), wrapped AS (  -- those whose cause is there, on the same rank or host
+  SELECT DISTINCT h.event_id
+  FROM effects AS h
   JOIN (FROM happened WHERE eligible AND role <> 'collateral') AS k
-    ON k.unit = h.unit AND k.failure = p.cause
+    ON k.unit = h.unit AND k.failure = h.cause
     AND ((k.file_id = h.file_id AND k.rank IS NOT DISTINCT FROM h.rank)
       OR ((k.host = h.host OR (k.from_host AND h.host IS NULL))
-        AND k.t0 <= coalesce(h.ts, h.ts_hi, k.t0) + INTERVAL 2 SECOND
-        AND seconds_between(k.t0, h.t0) <= coalesce(p.lag_hi_s, 600)))
-  WHERE NOT EXISTS (FROM precedence AS q WHERE q.cause = p.effect AND q.effect = p.cause)
+        AND k.t0 <= coalesce(h.latest, k.t0) + INTERVAL 2 SECOND
+        AND seconds_between(k.t0, h.t0) <= h.lag_s))
 ), own AS (
   SELECT h.* REPLACE (least(h.t0, x.t0) AS t0),
     h.line_no AS said_at, least(h.line_no, x.line_no) AS line_key, is_generic(h.failure) AS generic,
