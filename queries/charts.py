@@ -26,8 +26,9 @@ INTERACTIVE = ("bar",)  # kinds that a page shows in the cells of the table
 _POINTS = 400  # of a line; more cannot be told apart
 _SERIES = 6  # lines of one chart
 _BARS = 12
-_CELLS = 14  # rows and columns of a heat map
-_LABEL = 48  # characters
+_CELL = 48  # pixels of width that a row and a column of a heat map ask for
+_LABEL = 52  # characters
+_TALL = 30  # of an axis that stands upright
 _TEXT = 30  # pixels that a cell needs to hold its value
 _SIGNIFICANT = 0.05  # a cell of a heat map whose mask is at or above it is left empty
 _ALL = "(all)"  # the series that stands for all others
@@ -48,7 +49,9 @@ _COLORS = {
     "#b3142b": "critical",
 }
 _RANGE = (_ACCENT, _HIGH, "#1a7f4b", "#8a6100", "#b3142b", _SOFT)
+_FONT = "Arial, Helvetica, Liberation Sans, sans-serif"  # as wide as the renderer measures
 _CONFIG = {
+    "font": _FONT,
     "background": "transparent",
     "view": {"stroke": None},
     "axis": {
@@ -69,6 +72,8 @@ _KEPT = frozenset("svg g path line rect text tspan title desc".split())
 _STRAY = re.compile(r"^(on.*|id|class|role|aria-.*|style|cursor|pointer-events|clip-path|.*href)$")
 
 Row: TypeAlias = dict[str, Any]
+Drawing: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
+Names: TypeAlias = Mapping[str, str]
 
 
 def svg(result: Result, width: int = WIDE) -> str:
@@ -117,9 +122,9 @@ def _drawn(result: Result, width: int) -> ET.Element:
     import vl_convert
 
     chart, rows = _chart(result), _rows(result)
-    made = _KINDS[chart.kind](chart, rows, width) if rows else _nothing()
+    made = _KINDS[chart.kind](chart, rows, width, result.report.columns) if rows else _nothing()
     spec = made.to_dict(validate=False) | {"config": _CONFIG}
-    spec |= {"autosize": {"type": "fit-x", "contains": "padding"}, "padding": 4}
+    spec |= {"autosize": {"type": "fit-x", "contains": "padding"}, "padding": 6}
     text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     root = _clean(ET.fromstring(text))  # noqa: S314  our renderer's, without entities
     height = root.get("height", "0")
@@ -129,7 +134,7 @@ def _drawn(result: Result, width: int) -> ET.Element:
         "width": root.get("width", "0"),
         "height": height,
         "viewBox": root.get("viewBox", ""),
-        "font-family": "sans-serif",
+        "font-family": _FONT,
     }
     title, about = ET.Element("title"), ET.Element("desc")
     title.text = shown(f"{result.report.title}: {caption(result)}")
@@ -223,21 +228,26 @@ def _is_time(rows: Sequence[Row]) -> bool:
 def _base(rows: Sequence[Row]) -> alt.Chart:
     import altair as alt
 
-    return alt.Chart(alt.InlineData(values=list(rows)))
+    chart: alt.Chart = alt.Chart(alt.InlineData(values=list(rows)))
+    return chart
 
 
-def _nothing() -> alt.Chart:
+def _nothing() -> Drawing:
     return _base([{"x": "nothing to draw"}]).mark_text(fontSize=14).encode(text="x:N")
 
 
-def _ranking(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
+def _ranking(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Drawing:
     """Bars from the longest down; a rule is an interval, a tick what was to be expected."""
     import altair as alt
 
     top = sorted(rows, key=lambda row: -row["y"])[:_BARS]
     base, named = _base(top), alt.Axis(labelLimit=width * 0.42)
     y = alt.Y("x:N", sort=None, title=None, axis=named)
-    length = alt.X("y:Q", title=_words(chart.y))
+    whole = all(row["y"].is_integer() for row in top)
+    ticks = alt.Axis(
+        grid=False, tickCount=width // 110, labelOverlap=True, tickMinStep=1 if whole else 0
+    )
+    length = alt.X("y:Q", title=_title(names, chart.y), axis=ticks)
     room = alt.Scale(domainMin=0)
     layers = [base.mark_bar(color=_BAR, height=14).encode(x=length.scale(room), y=y)]
     if chart.lo and chart.hi:
@@ -253,12 +263,12 @@ def _ranking(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
     return alt.layer(*layers).properties(width=width, height=24 * len(top))
 
 
-def _line(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
+def _line(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Drawing:
     """A line a series with its band; the limit dashed."""
-    return _lines(chart, rows[-_POINTS:], width, "linear")
+    return _lines(chart, rows[-_POINTS:], width, names, "linear")
 
 
-def _survival(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
+def _survival(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Drawing:
     """Steps from 1 down, with their band."""
     thinned: list[Row] = []
     for group in dict.fromkeys(row["group"] for row in rows):
@@ -266,16 +276,19 @@ def _survival(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
         step = -(-len(series) // _POINTS)
         start = {"x": 0.0, "y": 1.0, "lo": 1.0, "hi": 1.0, "group": group}
         thinned += [start, *series[:-1:step], series[-1]]
-    return _lines(chart, thinned, width, "step-after")
+    return _lines(chart, thinned, width, names, "step-after")
 
 
-def _lines(chart: Chart, rows: Sequence[Row], width: int, curve: Any) -> alt.LayerChart:
+def _lines(chart: Chart, rows: Sequence[Row], width: int, names: Names, curve: Any) -> Drawing:
     import altair as alt
 
     base = _base(rows)
     x: alt.X = alt.X("x:T", scale=alt.Scale(type="utc")) if _is_time(rows) else alt.X("x:Q")
-    x = x.title(_words(chart.x)).axis(grid=False, tickCount=max(width // 110, 3), labelOverlap=True)
-    y = alt.Y("y:Q", title=_words(chart.y), scale=alt.Scale(domainMin=0))
+    form: dict[str, Any] = {"format": "%Y-%m-%d"} if _is_time(rows) else {}
+    x = x.title(_title(names, chart.x)).axis(
+        grid=False, tickCount=max(width // 110, 3), labelOverlap=True, **form
+    )
+    y = alt.Y("y:Q", title=_title(names, chart.y, _TALL), scale=alt.Scale(domainMin=0))
     color = _series(rows)
     layers = []
     if chart.lo and chart.hi:
@@ -293,7 +306,7 @@ def _lines(chart: Chart, rows: Sequence[Row], width: int, curve: Any) -> alt.Lay
     return alt.layer(*layers).properties(width=width, height=220)
 
 
-def _points(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
+def _points(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Drawing:
     """Points with intervals on logarithmic axes; a triangle is a lower limit, dashed a model."""
     import altair as alt
 
@@ -302,9 +315,9 @@ def _points(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
     sizes = sorted({row["x"] for row in rows})
     axis = alt.Axis(values=sizes, grid=False, labelOverlap=True)
     logs = alt.Scale(type="log", nice=False, padding=18)
-    x = alt.X("x:Q", title=_words(chart.x), scale=logs, axis=axis)
-    title, tall = _words(chart.y), alt.Scale(type="log", padding=12)
-    y = alt.Y("y:Q", title=title, scale=tall, axis=alt.Axis(tickCount=5))
+    x = alt.X("x:Q", title=_title(names, chart.x), scale=logs, axis=axis)
+    title, tall = _title(names, chart.y, _TALL), alt.Scale(type="log", padding=12)
+    y = alt.Y("y:Q", title=title, scale=tall, axis=alt.Axis(tickCount=4, grid=False))
     color = _series(rows)
     layers = []
     if chart.limit:
@@ -323,14 +336,14 @@ def _points(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
     return alt.layer(*layers).properties(width=width, height=240)
 
 
-def _heatmap(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
+def _heatmap(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Drawing:
     """Cells as dark as their value; where the mask is not significant, an empty one."""
     import altair as alt
 
     told = [row for row in rows if _significant(row)]
     ordered = told + [row for row in rows if not _significant(row)]
-    across = _first([row["x"] for row in ordered])
-    down = _first([row["y"] for row in ordered])
+    across = _first([row["x"] for row in ordered], width // _CELL)
+    down = _first([row["y"] for row in ordered], width // _CELL)
     cells = [
         {**row, "x": _words_of(row["x"]), "y": _words_of(row["y"]), "text": f"{row['value']:.3g}"}
         for row in rows
@@ -344,7 +357,7 @@ def _heatmap(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
     x = alt.X(
         "x:N",
         sort=xs,
-        title=_words(chart.x),
+        title=_title(names, chart.x),
         scale=alt.Scale(domain=xs),
         axis=alt.Axis(labelAngle=-50 if angled else 0, labelLimit=label, labelOverlap=not angled),
     )
@@ -367,8 +380,8 @@ def _heatmap(chart: Chart, rows: Sequence[Row], width: int) -> alt.LayerChart:
     if side >= _TEXT:
         layers.append(_base(filled).mark_text(color=_INK).encode(x=x, y=y, text="text:N"))
     return alt.layer(*layers).properties(
-        width=alt.Step(side),  # type: ignore[arg-type]
-        height=alt.Step(26),  # type: ignore[arg-type]
+        width=alt.Step(side),
+        height=alt.Step(26),
     )
 
 
@@ -386,9 +399,9 @@ def _significant(row: Row) -> bool:
     return "mask" not in row or (row["mask"] is not None and row["mask"] < _SIGNIFICANT)
 
 
-def _first(values: Sequence[Any]) -> list[Any]:
+def _first(values: Sequence[Any], room: int) -> list[Any]:
     """The first few distinct values; numbers in their order."""
-    kept = list(dict.fromkeys(values))[:_CELLS]
+    kept = list(dict.fromkeys(values))[:room]
     return sorted(kept) if all(isinstance(value, float) for value in kept) else kept
 
 
@@ -406,5 +419,7 @@ def _series(rows: Sequence[Row]) -> Any:
     return alt.Color("group:N", scale=scale, legend=legend)
 
 
-def _words(column: str) -> str:
-    return column.replace("_", " ")
+def _title(names: Names, column: str, room: int = _LABEL) -> str:
+    """An axis in words: the first clause of what the column means, its name where that is long."""
+    clause, _, _ = names.get(column, "").partition(";")
+    return shown(clause) if 0 < len(clause) <= room else column.replace("_", " ")

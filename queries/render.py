@@ -609,11 +609,12 @@ font-size:.9em;font-weight:600}
 svg{margin-right:8px;vertical-align:-1px}
 td rect{fill:var(--bar)}
 figure{margin:14px 0 0}
-figure .wide{display:block}figure svg{max-width:100%;height:auto;margin:0}
-figure text{font-family:inherit}
+figure .wide{display:block}
+figure svg{overflow:visible;max-width:100%;height:auto;margin:0}
 figcaption{color:var(--soft);font-size:.9em;max-width:100ch}
 .narrow{display:none}
-@media screen and (max-width:760px){.wide{display:none}figure .narrow{display:block}
+@media screen and (max-width:760px){figure .wide{display:none}
+figure .narrow{display:block}
 body{padding:16px 10px}section{padding:14px 12px}}
 footer{margin:20px 0 0}
 @media print{@page{size:A4 landscape;margin:12mm}
@@ -698,7 +699,8 @@ def _section(result: Result, room: int) -> str:
     parts.append(
         _html_table(result, room) if result.table.num_rows else '<p class="soft">No rows.</p>'
     )
-    return f'<section id="{in_html(report.name)}">\n' + "\n".join(filter(None, parts)) + "\n</section>"
+    body = "\n".join(filter(None, parts))
+    return f'<section id="{in_html(report.name)}">\n{body}\n</section>'
 
 
 def _figure(result: Result) -> str:
