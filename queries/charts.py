@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     import altair as alt
 
 WIDE, NARROW = 720, 330  # pixels: of a desk, of a telephone
-INTERACTIVE = ("bar",)  # kinds that a page shows in the cells of the table
 _POINTS = 400  # of a line; more cannot be told apart
 _SERIES = 6  # lines of one chart
 _BARS = 12
-_CELL = 48  # pixels of width that a row and a column of a heat map ask for
+_CELL = 56  # pixels of width that a row and a column of a heat map ask for
 _LABEL = 52  # characters
 _TALL = 30  # of an axis that stands upright
 _TEXT = 30  # pixels that a cell needs to hold its value
@@ -49,6 +48,7 @@ _COLORS = {
     "#b3142b": "critical",
 }
 _RANGE = (_ACCENT, _HIGH, "#1a7f4b", "#8a6100", "#b3142b", _SOFT)
+_PADDING = {"left": 18, "top": 6, "right": 8, "bottom": 4}  # fonts of others may be wider
 _FONT = "Arial, Helvetica, Liberation Sans, sans-serif"  # as wide as the renderer measures
 _CONFIG = {
     "font": _FONT,
@@ -124,7 +124,7 @@ def _drawn(result: Result, width: int) -> ET.Element:
     chart, rows = _chart(result), _rows(result)
     made = _KINDS[chart.kind](chart, rows, width, result.report.columns) if rows else _nothing()
     spec = made.to_dict(validate=False) | {"config": _CONFIG}
-    spec |= {"autosize": {"type": "fit-x", "contains": "padding"}, "padding": 6}
+    spec |= {"autosize": {"type": "fit-x", "contains": "padding"}, "padding": _PADDING}
     text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     root = _clean(ET.fromstring(text))  # noqa: S314  our renderer's, without entities
     height = root.get("height", "0")
@@ -233,7 +233,8 @@ def _base(rows: Sequence[Row]) -> alt.Chart:
 
 
 def _nothing() -> Drawing:
-    return _base([{"x": "nothing to draw"}]).mark_text(fontSize=14).encode(text="x:N")
+    made: alt.Chart = _base([{"x": "nothing to draw"}]).mark_text(fontSize=14)
+    return made.encode(text="x:N").properties(width=200, height=40)
 
 
 def _ranking(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Drawing:
@@ -247,7 +248,7 @@ def _ranking(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Dra
     ticks = alt.Axis(
         grid=False, tickCount=width // 110, labelOverlap=True, tickMinStep=1 if whole else 0
     )
-    length = alt.X("y:Q", title=_title(names, chart.y), axis=ticks)
+    length = alt.X("y:Q", title=_title(names, chart.y, width // 8), axis=ticks)
     room = alt.Scale(domainMin=0)
     layers = [base.mark_bar(color=_BAR, height=14).encode(x=length.scale(room), y=y)]
     if chart.lo and chart.hi:
@@ -285,8 +286,8 @@ def _lines(chart: Chart, rows: Sequence[Row], width: int, names: Names, curve: A
     base = _base(rows)
     x: alt.X = alt.X("x:T", scale=alt.Scale(type="utc")) if _is_time(rows) else alt.X("x:Q")
     form: dict[str, Any] = {"format": "%Y-%m-%d"} if _is_time(rows) else {}
-    x = x.title(_title(names, chart.x)).axis(
-        grid=False, tickCount=max(width // 110, 3), labelOverlap=True, **form
+    x = x.title(_title(names, chart.x, width // 8)).axis(
+        grid=False, tickCount=max(width // 130, 2), labelOverlap=True, **form
     )
     y = alt.Y("y:Q", title=_title(names, chart.y, _TALL), scale=alt.Scale(domainMin=0))
     color = _series(rows)
@@ -315,7 +316,7 @@ def _points(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Draw
     sizes = sorted({row["x"] for row in rows})
     axis = alt.Axis(values=sizes, grid=False, labelOverlap=True)
     logs = alt.Scale(type="log", nice=False, padding=18)
-    x = alt.X("x:Q", title=_title(names, chart.x), scale=logs, axis=axis)
+    x = alt.X("x:Q", title=_title(names, chart.x, width // 8), scale=logs, axis=axis)
     title, tall = _title(names, chart.y, _TALL), alt.Scale(type="log", padding=12)
     y = alt.Y("y:Q", title=title, scale=tall, axis=alt.Axis(tickCount=4, grid=False))
     color = _series(rows)
@@ -357,7 +358,7 @@ def _heatmap(chart: Chart, rows: Sequence[Row], width: int, names: Names) -> Dra
     x = alt.X(
         "x:N",
         sort=xs,
-        title=_title(names, chart.x),
+        title=None if angled else _title(names, chart.x, width // 8),
         scale=alt.Scale(domain=xs),
         axis=alt.Axis(labelAngle=-50 if angled else 0, labelLimit=label, labelOverlap=not angled),
     )
@@ -419,7 +420,7 @@ def _series(rows: Sequence[Row]) -> Any:
     return alt.Color("group:N", scale=scale, legend=legend)
 
 
-def _title(names: Names, column: str, room: int = _LABEL) -> str:
+def _title(names: Names, column: str, room: int) -> str:
     """An axis in words: the first clause of what the column means, its name where that is long."""
     clause, _, _ = names.get(column, "").partition(";")
     return shown(clause) if 0 < len(clause) <= room else column.replace("_", " ")

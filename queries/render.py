@@ -611,7 +611,7 @@ td rect{fill:var(--bar)}
 figure{margin:14px 0 0}
 figure .wide{display:block}
 figure svg{overflow:visible;max-width:100%;height:auto;margin:0}
-figcaption{color:var(--soft);font-size:.9em;max-width:100ch}
+figcaption{margin-top:6px;color:var(--soft);font-size:.9em;max-width:100ch}
 .narrow{display:none}
 @media screen and (max-width:760px){figure .wide{display:none}
 figure .narrow{display:block}
