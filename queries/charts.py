@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from queries.render import shown
+from queries.render import NULL, shown
 from queries.report import Chart, ReportError, Result
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _RANGE = (_ACCENT, _HIGH, "#1a7f4b", "#8a6100", "#b3142b", _SOFT)
 _PADDING = {"left": 18, "top": 6, "right": 8, "bottom": 4}  # fonts of others may be wider
 _FONT = "Arial, Helvetica, Liberation Sans, sans-serif"  # as wide as the renderer measures
 _CONFIG = {
+    "aria": False,  # the renderer does not escape its labels; ours are title and desc
     "font": _FONT,
     "background": "transparent",
     "view": {"stroke": None},
@@ -67,6 +68,7 @@ _CONFIG = {
     "legend": {"labelColor": _INK, "labelFontSize": 12, "labelLimit": 260},
     "text": {"fontSize": 12, "color": _INK},
 }
+_NO_XML = re.compile("[\ufffe\uffff\ud800-\udfff]")
 _SVG = "http://www.w3.org/2000/svg"
 _KEPT = frozenset("svg g path line rect text tspan title desc".split())
 _STRAY = re.compile(r"^(on.*|id|class|role|aria-.*|style|cursor|pointer-events|clip-path|.*href)$")
@@ -137,7 +139,7 @@ def _drawn(result: Result, width: int) -> ET.Element:
         "font-family": _FONT,
     }
     title, about = ET.Element("title"), ET.Element("desc")
-    title.text = shown(f"{result.report.title}: {caption(result)}")
+    title.text = _text(f"{result.report.title}: {caption(result)}")
     about.text = f"{len(rows)} values drawn; the table of the report has all."
     root.insert(0, about)
     root.insert(0, title)
@@ -194,6 +196,8 @@ def _rows(result: Result) -> list[Row]:
         rows = [row for row in rows if row["group"] == _ALL]
     series = list(dict.fromkeys(row.get("group") for row in rows))[:_SERIES]
     rows = [{**row, "group": row.get("group") or ""} for row in rows if row.get("group") in series]
+    if chart.kind in ("bar", "ranking"):
+        rows = [{**row, "x": NULL if row["x"] is None else row["x"]} for row in rows]
     needed = ("x", "value") if chart.kind == "heatmap" else ("x",)
     rows = [row for row in rows if all(row[field] is not None for field in needed)]
     if chart.kind == "points":
@@ -214,8 +218,13 @@ def _value(value: object) -> Any:
             return float(value) if math.isfinite(value) else None
         case date():
             return value.isoformat() + ("Z" if hasattr(value, "hour") else "T00:00:00Z")
-    text = shown(str(value))
+    text = _text(str(value))
     return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+
+
+def _text(text: str) -> str:
+    """Text that a person can be shown and XML can hold."""
+    return _NO_XML.sub("�", shown(text))
 
 
 def _is_time(rows: Sequence[Row]) -> bool:
@@ -423,4 +432,4 @@ def _series(rows: Sequence[Row]) -> Any:
 def _title(names: Names, column: str, room: int) -> str:
     """An axis in words: the first clause of what the column means, its name where that is long."""
     clause, _, _ = names.get(column, "").partition(";")
-    return shown(clause) if 0 < len(clause) <= room else column.replace("_", " ")
+    return _text(clause) if 0 < len(clause) <= room else column.replace("_", " ")
