@@ -94,6 +94,8 @@ class Format(StrEnum):
     parquet = "parquet"
     markdown = "markdown"
     html = "html"
+    svg = "svg"
+    png = "png"
 
 
 class DiagnosisFormat(StrEnum):

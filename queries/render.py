@@ -1,4 +1,4 @@
-"""Show results: terminal tables, JSON, CSV, Parquet, Markdown, HTML.
+"""Show results: terminal tables, JSON, CSV, Parquet, Markdown, HTML, charts.
 
 Log text is data, and hostile: control and direction characters are shown as escapes wherever a
 person reads, HTML and Markdown are escaped, nothing is loaded from elsewhere. JSON, CSV and
@@ -28,9 +28,10 @@ from typing import Any
 
 from queries.report import ReportError, Result
 
-FORMATS = ("table", "json", "csv", "parquet", "markdown", "html")
+FORMATS = ("table", "json", "csv", "parquet", "markdown", "html", "svg", "png")
 NULL = "–"
-HTML_ROWS = 1000  # rows of a report on the page; the database has the rest
+HTML_ROWS = 1000  # rows of a report on its own page; the database has the rest
+PAGE_ROWS = 20  # and on a page of several
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
@@ -58,11 +59,12 @@ _SIMPLE = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
 def render(
     results: Sequence[Result], format_: str, width: int | None = None, color: bool | None = None
 ) -> str | bytes:
-    """The results in one of FORMATS; bytes for parquet, text for the rest.
+    """The results in one of FORMATS; bytes for parquet and png, text for the rest.
 
     `width` is the table's, by default the terminal's (80 without one); `color` is on by default on
     a terminal. json is a list of row objects, for several results an object of such lists by
-    report name; csv and parquet hold one result. Raises ReportError for any other format.
+    report name; csv, parquet, svg and png hold one result, the last two its
+    chart. Raises ReportError for any other format.
     """
     results = [_distinct(result) for result in results]
     try:
@@ -88,6 +90,14 @@ def _rendered(
             return "\n".join(_markdown(result) for result in results)
         case "html":
             return _page(results)
+        case "svg":
+            from queries import charts
+
+            return charts.svg(_only(results, format_))
+        case "png":
+            from queries import charts
+
+            return charts.png(_only(results, format_))
     raise ReportError(f"format {format_!r} is unknown: use one of {', '.join(FORMATS)}")
 
 
@@ -597,9 +607,18 @@ font-size:.9em;font-weight:600}
 .critical{color:var(--critical)}.high{color:var(--high)}.medium{color:var(--medium)}
 .low{color:var(--low)}.good{color:var(--good)}.calm{color:var(--calm)}
 svg{margin-right:8px;vertical-align:-1px}
-rect{fill:var(--bar)}
+td rect{fill:var(--bar)}
+figure{margin:14px 0 0}
+figure .wide{display:block}
+figure svg{overflow:visible;max-width:100%;height:auto;margin:0}
+figcaption{margin-top:6px;color:var(--soft);font-size:.9em;max-width:100ch}
+.narrow{display:none}
+@media screen and (max-width:760px){figure .wide{display:none}
+figure .narrow{display:block}
+body{padding:16px 10px}section{padding:14px 12px}}
 footer{margin:20px 0 0}
 @media print{@page{size:A4 landscape;margin:12mm}
+figure{break-inside:avoid}
 body{max-width:none;padding:0;background:none;font-size:9.5px}
 section{border:0;padding:0}
 nav,footer,.x,td summary{display:none}
@@ -637,7 +656,8 @@ def _page(results: Sequence[Result]) -> str:
         f'<a href="#{in_html(r.report.name)}">{in_html(r.report.title)}</a> ' for r in results
     )
     nav = f'<nav aria-label="Reports">{links}</nav>' if len(results) > 1 else ""
-    sections = "\n".join(_section(result) for result in results)
+    room = HTML_ROWS if len(results) == 1 else PAGE_ROWS
+    sections = "\n".join(_section(result, room) for result in results)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -664,7 +684,7 @@ def _summary(results: Sequence[Result]) -> str:
     return f'<div class="sums">{"".join(tiles)}</div>' if tiles else ""
 
 
-def _section(result: Result) -> str:
+def _section(result: Result, room: int) -> str:
     report = result.report
     parts = [f"<h2>{in_html(report.title)}</h2>"]
     if report.description:
@@ -675,25 +695,45 @@ def _section(result: Result) -> str:
         )
         parts.append(f'<ul class="taken">{chips}</ul>')
     parts += [f'<p class="note">{in_html(note)}</p>' for note in result.notes]
-    parts.append(_html_table(result) if result.table.num_rows else '<p class="soft">No rows.</p>')
-    return f'<section id="{in_html(report.name)}">\n' + "\n".join(parts) + "\n</section>"
+    parts.append(_figure(result))
+    parts.append(
+        _html_table(result, room) if result.table.num_rows else '<p class="soft">No rows.</p>'
+    )
+    body = "\n".join(filter(None, parts))
+    return f'<section id="{in_html(report.name)}">\n{body}\n</section>'
 
 
-def _html_table(result: Result) -> str:
+def _figure(result: Result) -> str:
+    """The report's chart, for a wide screen and for a narrow one; "" where nothing is drawn."""
+    chart = result.report.chart
+    if chart is None or chart.kind == "bar" or not result.table.num_rows:
+        return ""
+    from queries import charts
+
+    drawn = "".join(charts.inline(result, width) for width in (charts.WIDE, charts.NARROW))
+    if not drawn:
+        return ""
+    return f"<figure>{drawn}<figcaption>{in_html(charts.caption(result))}</figcaption></figure>"
+
+
+def _html_table(result: Result, room: int) -> str:
     """The rows as a table that scrolls sideways; of many, the first ones and the rest folded."""
     report, total = result.report, result.table.num_rows
-    head, bodies = _html_rows(result._replace(table=result.table.slice(0, HTML_ROWS)))
+    head, bodies = _html_rows(result._replace(table=result.table.slice(0, room)))
     first = _AHEAD if len(bodies) > _OPEN else len(bodies)
     ahead, rest = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{in_html(report.title)}">'
         f"<table><thead>{head}</thead>\n" + "\n".join(some) + "\n</table></div>"
         for some in (bodies[:first], bodies[first:])
     )
-    if total > HTML_ROWS:
-        rest += (
-            f'<p class="soft">The first {HTML_ROWS:,} of {total:,} rows; '
-            "--format csv or parquet has all.</p>"
+    if total > room:
+        more = (
+            f'<p class="soft">The first {room:,} of {total:,} rows; '
+            f"<code>firstfault report {in_html(report.name)} --format csv</code> has all.</p>"
         )
+        if room < _OPEN:
+            return ahead + more
+        rest += more
     if total > first:
         ahead += f"\n<details><summary>{total - first:,} more rows</summary>{rest}</details>"
     return ahead
@@ -716,7 +756,7 @@ def _html_rows(result: Result) -> tuple[str, list[str]]:
         mark = f' class="{" ".join(filter(None, marks))}"' if any(marks) else ""
         meaning = f' title="{in_html(report.columns[name])}"' if name in report.columns else ""
         head += f'<th scope="col"{mark}{meaning}>{in_html(name).replace("_", "_<wbr>")}</th>'
-        charted = numeric and report.chart and name == report.chart.y
+        charted = numeric and report.chart and (report.chart.kind, report.chart.y) == ("bar", name)
         bars = _bars(values) if charted else [""] * len(values)
         cells.append(
             [

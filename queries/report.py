@@ -27,7 +27,7 @@ import re
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -83,11 +83,29 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A bar a row: `x` labels it, `y` is its length."""
+    """What of the rows is drawn, by names of columns; "" is none.
+
+    Kinds: bar (in the cells of the table), ranking, line, survival, points (logarithmic), heatmap.
+    `limit` is a column or a quotient of two, `a / b`; `where` keeps rows with these texts, "" for
+    NULL; a cell of a heatmap shows its `value` where `mask` is below 0.05.
+    """
 
     kind: str
     x: str
     y: str
+    lo: str = ""
+    hi: str = ""
+    limit: str = ""
+    group: str = ""
+    value: str = ""
+    mask: str = ""
+    title: str = ""
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """The columns that it needs."""
+        found = (self.x, self.y, self.lo, self.hi, *self.limit.split(" / "), self.group)
+        return [name for name in (*found, self.value, self.mask, *self.where) if name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +149,8 @@ COMMON: dict[str, Parameter] = {
 _TYPES = ("TIMESTAMP", "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN", "NUMBERS")
 _KEYS = ("title", "description", "parameters", "columns", "brief", "chart", "note", "order")
 _PARAMETER_KEYS = ("type", "default", "description", "choices", "minimum")
-_CHART_KEYS = ("kind", "x", "y")
+_CHARTS = ("bar", "ranking", "line", "survival", "points", "heatmap")
+_CHART_KEYS = tuple(Chart.__dataclass_fields__)
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -198,11 +217,9 @@ def _parse(path: Path, sql: str) -> Report:
     chart = header.get("chart")
     if chart is not None:
         _known(path, "chart", chart, _CHART_KEYS)
-        chart = Chart(str(chart.get("kind")), str(chart.get("x")), str(chart.get("y")))
-        if chart.kind != "bar":
-            raise DefinitionError(f"{path}: chart kind {chart.kind!r} is unknown: use 'bar'")
+        chart = _chart(path, chart)
     brief = tuple(header.get("brief", ()))
-    for name in (*brief, *((chart.x, chart.y) if chart else ())):
+    for name in (*brief, *(chart.names() if chart else ())):
         if name not in columns:
             raise DefinitionError(
                 f"{path}: header names column {name!r}{_suggest(name, columns)}, "
@@ -221,6 +238,22 @@ def _parse(path: Path, sql: str) -> Report:
         order=int(header.get("order", 100)),
         path=path,
     )
+
+
+def _chart(path: Path, header: Mapping[str, Any]) -> Chart:
+    texts = {key: str(value) for key, value in header.items() if key != "where"}
+    where = header.get("where", {})
+    made = Chart(
+        **{"kind": "None", "x": "None", "y": "None", **texts},
+        where={name: str(text) for name, text in where.items()},
+    )
+    if made.kind not in _CHARTS:
+        raise DefinitionError(
+            f"{path}: chart kind {made.kind!r} is unknown: use one of {', '.join(_CHARTS)}"
+        )
+    if made.kind == "heatmap" and not made.value:
+        raise DefinitionError(f"{path}: chart of kind heatmap has no value: name its column")
+    return made
 
 
 def _parameter(path: Path, name: str, entry: Any) -> Parameter:

@@ -40,7 +40,7 @@ def test_every_report_binds_on_empty_tables_and_answers_empty(name: str) -> None
 
 def test_reports_are_listed_by_name_and_read_coverage_first() -> None:
     assert report.names() == sorted(report.names())
-    assert [one.name for one in report.all_reports()][:2] == ["coverage", "first-failure"]
+    assert [one.name for one in report.all_reports()][:2] == ["coverage", "ettr"]
     assert {one.name for one in report.all_reports()} == set(report.names())
 
 

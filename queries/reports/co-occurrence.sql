@@ -1,5 +1,6 @@
 -- title = "Co-occurrence"
 -- order = 5
+-- chart = { kind = "heatmap", x = "a", y = "b", value = "lift", mask = "q", title = "Lift of pairs; empty: not found at a false discovery rate of 5 %" }
 -- description = """
 -- Which failures come together more often than chance, and which of the two comes first. Units
 -- without any failure count too: without healthy runs association is invented or hidden. Pairs

@@ -1,5 +1,6 @@
 -- title = "Effective training time"
--- order = 30
+-- order = 2
+-- chart = { kind = "ranking", x = "cause", y = "wasted_gpu_h", where = { row = "cause" }, title = "GPU-hours lost, by what failed first" }
 -- description = """
 -- How much of the time from submission to the end was training, and what wasted the rest. Of each
 -- run wall = productive + replay + restart + queue + unexplained. Productive steps are those beyond

@@ -1,5 +1,5 @@
 -- title = "Failure mix"
--- order = 3
+-- order = 2
 -- description = """
 -- What fails most, and what costs most: distinct incidents by the failure that began them, with how
 -- long attempts ran until then, and the GPU-hours of the attempts that failed of it. The two orders
@@ -8,7 +8,7 @@
 -- """
 -- brief = ["failure", "incidents", "share", "gpu_h", "gpu_h_share", "money", "runs",
 --   "ended_attempts", "ttf_med_min", "domain", "severity"]
--- chart = { kind = "bar", x = "failure", y = "incidents" }
+-- chart = { kind = "ranking", x = "failure", y = "gpu_h", title = "GPU-hours of the attempts that had it" }
 -- [parameters.gpu_hour_price]
 -- type = "DOUBLE"
 -- minimum = 0

@@ -1,5 +1,6 @@
 -- title = "Failure rate"
 -- order = 10
+-- chart = { kind = "points", x = "gpus_median", y = "mttf_h", lo = "mttf_lo_h", hi = "mttf_hi_h", limit = "run_hours / expected", group = "cluster", where = { row = "bucket" }, title = "Hours between failures by GPUs, 95 % limits; triangle: at least; dashed: were it as 1/N" }
 -- description = """
 -- How often attempts fail for each GPU-hour by job size, and how often they would at other sizes.
 -- All attempts are exposure: healthy, cancelled, preempted, timed out and running ones, and jobs

@@ -1,5 +1,6 @@
 -- title = "Lemon nodes"
 -- order = 40
+-- chart = { kind = "ranking", x = "host", y = "k", limit = "expected", title = "Attempts that failed of something on the host; tick: at the rate of the others" }
 -- description = """
 -- Which hosts keep killing attempts, given how much they ran. An attempt that failed on one rank or
 -- host counts against the host that began it, never against all hosts of the job. A host is held

@@ -1,5 +1,6 @@
 -- title = "Stragglers"
 -- order = 40
+-- chart = { kind = "heatmap", x = "rank", y = "run_id", value = "median_ratio", title = "Time of a rank over the median of its peers" }
 -- description = """
 -- Which rank is slow, always or at times, and whether it is the machine, the pipeline stage or the
 -- data. A rank's time is held against the median of its peers: ranks of its stage in the same step.

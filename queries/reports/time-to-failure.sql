@@ -1,5 +1,6 @@
 -- title = "Time to failure"
 -- order = 11
+-- chart = { kind = "survival", x = "t_h", y = "surv", lo = "lo", hi = "hi", group = "group", where = { row = "curve" }, title = "Share of attempts that run longer (Kaplan-Meier), 95 % limits" }
 -- description = """
 -- What share of attempts runs how long without a failure (Kaplan-Meier), with log(-log) limits from
 -- Greenwood's variance, and whether groups differ (log-rank). Attempts that were cancelled, ran into

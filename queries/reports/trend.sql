@@ -1,5 +1,6 @@
 -- title = "Trend"
 -- order = 12
+-- chart = { kind = "line", x = "day", y = "failures", limit = "ucl", group = "cluster", where = { failure = "" }, title = "Failures a day; dashed: upper control limit" }
 -- description = """
 -- Is it getting worse? Failures by day against what the rate of the days before leads to expect.
 -- Hours count on the day on which they ran, failures on the day on which the attempt ended. A day is
