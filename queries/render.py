@@ -366,13 +366,17 @@ def _table(results: Sequence[Result], width: int | None, color: bool | None) -> 
     if color is None:
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         color = sys.stdout.isatty() and not plain
-    parts = ["\n".join(map(str.rstrip, _lines(result, max(width, 20)))) for result in results]
+    room = None if len(results) == 1 else PAGE_ROWS
+    parts = ["\n".join(map(str.rstrip, _lines(one, max(width, 20), room))) for one in results]
     text = "\n\n".join(parts) + "\n"
     return text if color else _PAINT.sub("", text)
 
 
-def _lines(result: Result, width: int) -> Iterator[str]:
+def _lines(result: Result, width: int, room: int | None) -> Iterator[str]:
+    """A report; of more than `room` rows the first ones, and how to see the others."""
     report, rows = result.report, result.table.num_rows
+    if room is not None and rows > room:
+        result = result._replace(table=result.table.slice(0, room))
     if report.description:  # a statement of the user's has none, and needs no title
         yield painted(shown(report.title), "1")
         taken = ", ".join(f"{name} {value}" for name, value in _arguments(result))
@@ -394,6 +398,9 @@ def _lines(result: Result, width: int) -> Iterator[str]:
         widths = _fit(texts, whole | {place}, brief, width)
         chosen = widths.keys() | {place} - {""}
         yield from _grid(texts, widths, numeric, "" if place in widths else place, width)
+    if more := rows - result.table.num_rows:
+        told = f"{more:,} more row{'s' * (more > 1)}: firstfault report {report.name}"
+        yield from (painted(line, "2") for line in wrapped(told, width))
     for note in result.notes:
         yield from wrapped(shown(note), width)
     if rest := len(texts) - len(chosen):

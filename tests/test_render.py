@@ -470,3 +470,14 @@ def test_an_event_is_one_line_of_text_or_json() -> None:
         "ts": "2026-03-01T12:00:00Z",
         "captures": {"errno": "28"},
     }
+
+
+def test_of_several_reports_each_shows_its_first_rows_and_the_command_for_the_others() -> None:
+    long = result([{"n": number} for number in range(50)])
+    alone = text([long], "table", width=80)
+    assert "\n49" in alone
+    assert "more row" not in alone
+    both = text([long, long], "table", width=80)
+    assert both.count("30 more rows: firstfault report") == 2
+    assert "\n19" in both
+    assert "\n20" not in both
