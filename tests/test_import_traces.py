@@ -520,8 +520,8 @@ def test_dump_of_one_rank_as_torch_writes_it(store: Store, bring: Importer, tmp_
             tmp_path.name,
             3,
             datetime(2026, 1, 1),
-            "context",
-            "flight-recorder-dump",
+            "collateral",
+            "nccl-timeout",
             {
                 "pg_guid": "5",
                 "pg_desc": "TP",

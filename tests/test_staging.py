@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -26,11 +27,20 @@ def rows(con: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, object]]:
     return report.run(con, report.load(name)).table.to_pylist()
 
 
+def _rounded(value: Any) -> Any:
+    """Sums of floats depend on the order of rows in their last digit."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list) else value
+
+
 @pytest.mark.parametrize("name", report.names())
 def test_a_report_is_the_same_on_staged_views(db: Path, name: str) -> None:
     with report.connect(db, schema.ddl()) as plain, report.connect(db, schema.ddl()) as staged:
         plain.execute("DROP TABLE temp.staged")
-        assert rows(staged, name) == rows(plain, name)
+        assert _rounded(rows(staged, name)) == _rounded(rows(plain, name))
 
 
 def test_only_what_a_query_reaches_is_staged(db: Path) -> None:
