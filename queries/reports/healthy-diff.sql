@@ -125,7 +125,7 @@ WITH runs AS MATERIALIZED (
     CASE WHEN s.bad AND e.role <> 'progress' THEN e.rank END AS rank, any_value(s.first_ts)
       AS first_ts, any_value(s.ranks_seen) AS ranks_seen, sum(e.repeats) AS lines, min(e.t0) AS t0,
     min(e.step) AS step,
-    arg_min(e.event_id, coalesce(epoch_us(e.t0), 0)::HUGEINT * 1099511627776 + e.line_no) AS first
+    arg_min(e.event_id, {'a': coalesce(epoch_us(e.t0), 0), 'b': e.line_no, 'c': e.event_id}) AS first
   FROM placed_events AS e JOIN sampled AS s USING (attempt_id)
   LEFT JOIN known AS k ON k.event_id = e.event_id
   WHERE e.failure <> 'run-completed'
@@ -135,7 +135,7 @@ WITH runs AS MATERIALIZED (
     any_value(role) AS role, sum(lines) AS lines,
     seconds_between(any_value(first_ts), min(t0)) AS after_s, min(step) AS step,
     nullif(count(DISTINCT rank), 0) / nullif(any_value(ranks_seen), 0) AS share,
-    arg_min(first, {'a': t0 IS NULL, 'b': t0}) AS first
+    arg_min(first, {'a': t0 IS NULL, 'b': t0, 'c': first}) AS first
   FROM printed
   GROUP BY attempt_id, signature, template, bad
 ), stepped AS (  -- the last step before its first line of each failed attempt
